@@ -182,6 +182,9 @@ async def test_editing(shared: Agent, file: Path) -> None:
     asked = shared.session.describe().pending_action
     assert asked is not None
     assert "first (edited)" in asked.message
+    assert asked.diff is not None
+    assert [diff.path for diff in asked.diff] == [str(file)]
+    assert "-first\n+first (edited)\n" in asked.diff[0].patch
     await shared.resolve("approve")
     await shared.until("idle")
     assert read(file) == "first (edited)\nsecond\n"

@@ -1651,7 +1651,7 @@ export interface components {
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
              *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Run `make test`?",
+             *       "message": "Edit parser.py?",
              *       "options": [
              *         {
              *           "id": "1",
@@ -1662,6 +1662,12 @@ export interface components {
              *           "id": "3",
              *           "label": "No",
              *           "kind": "reject_once"
+             *         }
+             *       ],
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -1764,7 +1770,7 @@ export interface components {
             id: string;
             /**
              * @description The agent's question.
-             * @example Run `make test`?
+             * @example Edit parser.py?
              */
             message: string;
             /**
@@ -1783,6 +1789,33 @@ export interface components {
              *     ]
              */
             options: components["schemas"]["ActionOption"][];
+            /**
+             * @description The changes that the question is about, of 64 KiB at most; null if they are not known. `message` has them as text after its first line.
+             * @example [
+             *       {
+             *         "path": "/home/ada/project/parser.py",
+             *         "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *       }
+             *     ]
+             */
+            diff: components["schemas"]["FileDiff"][] | null;
+        };
+        /** @description What a tool call changes in a file. */
+        FileDiff: {
+            /**
+             * @description The file's path, as the agent names it.
+             * @example /home/ada/project/parser.py
+             */
+            path: string;
+            /**
+             * @description The changes as a unified patch; empty if they are not known. A line that begins with `\ [outrider:` says that the rest is left out.
+             * @example --- a/home/ada/project/parser.py
+             *     +++ b/home/ada/project/parser.py
+             *     @@ -7,1 +7,1 @@
+             *     -    return None
+             *     +    return tree
+             */
+            patch: string;
         };
         /** @description One of the agents inside an IDE. */
         AgentSummary: {
@@ -1809,7 +1842,7 @@ export interface components {
              * @description The question, with the options to answer it.
              * @example {
              *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Run `make test`?",
+             *       "message": "Edit parser.py?",
              *       "options": [
              *         {
              *           "id": "1",
@@ -1820,6 +1853,12 @@ export interface components {
              *           "id": "3",
              *           "label": "No",
              *           "kind": "reject_once"
+             *         }
+             *       ],
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -1877,7 +1916,7 @@ export interface components {
              *       {
              *         "action": {
              *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *           "message": "Run `make test`?",
+             *           "message": "Edit parser.py?",
              *           "options": [
              *             {
              *               "id": "1",
@@ -1888,6 +1927,12 @@ export interface components {
              *               "id": "3",
              *               "label": "No",
              *               "kind": "reject_once"
+             *             }
+             *           ],
+             *           "diff": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *             }
              *           ]
              *         },
@@ -2126,7 +2171,37 @@ export interface components {
              *         "role": "user",
              *         "kind": "text",
              *         "content": "Write a test for the parser",
-             *         "timestamp": 1763674212500
+             *         "timestamp": 1763674212500,
+             *         "tool": null
+             *       },
+             *       {
+             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
+             *         "index": 1,
+             *         "role": "assistant",
+             *         "kind": "tool_call",
+             *         "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
+             *         "timestamp": 1763674242500,
+             *         "tool": {
+             *           "id": "toolu_1",
+             *           "kind": "execute",
+             *           "title": "sed -i s/None/tree/ parser.py",
+             *           "status": "completed",
+             *           "exitCode": 0,
+             *           "diff": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *             }
+             *           ],
+             *           "locations": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "line": 7
+             *             }
+             *           ],
+             *           "startedAt": 1763674242500,
+             *           "endedAt": 1763674243500
+             *         }
              *       }
              *     ]
              */
@@ -2135,7 +2210,7 @@ export interface components {
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
              *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Run `make test`?",
+             *       "message": "Edit parser.py?",
              *       "options": [
              *         {
              *           "id": "1",
@@ -2147,13 +2222,19 @@ export interface components {
              *           "label": "No",
              *           "kind": "reject_once"
              *         }
+             *       ],
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         }
              *       ]
              *     }
              */
             pendingAction: components["schemas"]["PendingAction"] | null;
             /**
              * @description The number of messages in the chat, including those that are not returned.
-             * @example 1
+             * @example 2
              */
             totalMessages: number;
             /**
@@ -2177,36 +2258,133 @@ export interface components {
         Message: {
             /**
              * @description The message's id, for `after`. It never changes.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan68v9pf1etbs7q4h2d6w3z
              */
             id: string;
             /**
              * @description The message's position in the chat, from 0.
-             * @example 0
+             * @example 1
              */
             index: number;
             /**
              * @description Who wrote it.
-             * @example user
+             * @example assistant
              * @enum {unknown}
              */
             role: "assistant" | "system" | "tool" | "user";
             /**
              * @description Whether it is text, thinking, a tool call or the result of one.
-             * @example text
+             * @example tool_call
              * @enum {unknown}
              */
             kind: "text" | "thinking" | "tool_call" | "tool_result";
             /**
              * @description The text; for a tool call, the tool and its arguments.
-             * @example Write a test for the parser
+             * @example {"id":"toolu_1","name":"Bash","input":{"command":"sed -i s/None/tree/ parser.py"}}
              */
             content: string;
             /**
              * @description When it was written, in epoch milliseconds.
-             * @example 1763674212500
+             * @example 1763674242500
              */
             timestamp: number;
+            /**
+             * @description Of a `tool_call` and its `tool_result`, what is known of the call; null of other messages. A call that was read while it ran gets its end later; the result has it.
+             * @example {
+             *       "id": "toolu_1",
+             *       "kind": "execute",
+             *       "title": "sed -i s/None/tree/ parser.py",
+             *       "status": "completed",
+             *       "exitCode": 0,
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         }
+             *       ],
+             *       "locations": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "line": 7
+             *         }
+             *       ],
+             *       "startedAt": 1763674242500,
+             *       "endedAt": 1763674243500
+             *     }
+             */
+            tool: components["schemas"]["Tool"] | null;
+        };
+        /** @description A tool call, as far as the agent tells about it. */
+        Tool: {
+            /**
+             * @description The agent's id of the call, which a call and its result share.
+             * @example toolu_1
+             */
+            id: string;
+            /**
+             * @description What the tool does.
+             * @example execute
+             * @enum {unknown}
+             */
+            kind: "edit" | "execute" | "fetch" | "other" | "read" | "search";
+            /**
+             * @description The call in a line for people, such as the command; else the tool's name.
+             * @example sed -i s/None/tree/ parser.py
+             */
+            title: string;
+            /**
+             * @description How far the call is; null if the agent has not told how it ended.
+             * @example completed
+             */
+            status: ("completed" | "failed" | "pending" | "running") | null;
+            /**
+             * @description The exit code of the command that was executed; null if it is not known.
+             * @example 0
+             */
+            exitCode: number | null;
+            /**
+             * @description The files that the call changes; 256 KiB of patches at most, 64 KiB in an event.
+             * @example [
+             *       {
+             *         "path": "/home/ada/project/parser.py",
+             *         "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *       }
+             *     ]
+             */
+            diff: components["schemas"]["FileDiff"][];
+            /**
+             * @description The places that it is about.
+             * @example [
+             *       {
+             *         "path": "/home/ada/project/parser.py",
+             *         "line": 7
+             *       }
+             *     ]
+             */
+            locations: components["schemas"]["FileLocation"][];
+            /**
+             * @description When it began, in epoch milliseconds; null if it is not known.
+             * @example 1763674242500
+             */
+            startedAt: number | null;
+            /**
+             * @description When it ended, in epoch milliseconds; null until then, or if it is not known.
+             * @example 1763674243500
+             */
+            endedAt: number | null;
+        };
+        /** @description A place in a file that a tool call is about. */
+        FileLocation: {
+            /**
+             * @description The file's path, as the agent names it.
+             * @example /home/ada/project/parser.py
+             */
+            path: string;
+            /**
+             * @description The line, from 1; null if it is not known.
+             * @example 7
+             */
+            line: number | null;
         };
         /** @description Read the debug bundle, with the state of a client added to it. */
         ChatDebug: {
@@ -2900,7 +3078,7 @@ export interface components {
              *         "lastActivityAt": 1763674272500,
              *         "pendingAction": {
              *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *           "message": "Run `make test`?",
+             *           "message": "Edit parser.py?",
              *           "options": [
              *             {
              *               "id": "1",
@@ -2911,6 +3089,12 @@ export interface components {
              *               "id": "3",
              *               "label": "No",
              *               "kind": "reject_once"
+             *             }
+             *           ],
+             *           "diff": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *             }
              *           ]
              *         },
@@ -3075,7 +3259,7 @@ export interface components {
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
              *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Run `make test`?",
+             *       "message": "Edit parser.py?",
              *       "options": [
              *         {
              *           "id": "1",
@@ -3086,6 +3270,12 @@ export interface components {
              *           "id": "3",
              *           "label": "No",
              *           "kind": "reject_once"
+             *         }
+             *       ],
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -4838,7 +5028,37 @@ export interface components {
              *         "role": "user",
              *         "kind": "text",
              *         "content": "Write a test for the parser",
-             *         "timestamp": 1763674212500
+             *         "timestamp": 1763674212500,
+             *         "tool": null
+             *       },
+             *       {
+             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
+             *         "index": 1,
+             *         "role": "assistant",
+             *         "kind": "tool_call",
+             *         "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
+             *         "timestamp": 1763674242500,
+             *         "tool": {
+             *           "id": "toolu_1",
+             *           "kind": "execute",
+             *           "title": "sed -i s/None/tree/ parser.py",
+             *           "status": "completed",
+             *           "exitCode": 0,
+             *           "diff": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *             }
+             *           ],
+             *           "locations": [
+             *             {
+             *               "path": "/home/ada/project/parser.py",
+             *               "line": 7
+             *             }
+             *           ],
+             *           "startedAt": 1763674242500,
+             *           "endedAt": 1763674243500
+             *         }
              *       }
              *     ]
              */
@@ -4847,7 +5067,7 @@ export interface components {
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
              *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Run `make test`?",
+             *       "message": "Edit parser.py?",
              *       "options": [
              *         {
              *           "id": "1",
@@ -4858,6 +5078,12 @@ export interface components {
              *           "id": "3",
              *           "label": "No",
              *           "kind": "reject_once"
+             *         }
+             *       ],
+             *       "diff": [
+             *         {
+             *           "path": "/home/ada/project/parser.py",
+             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -5490,7 +5716,7 @@ export interface operations {
                      *         {
                      *           "action": {
                      *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Run `make test`?",
+                     *             "message": "Edit parser.py?",
                      *             "options": [
                      *               {
                      *                 "id": "1",
@@ -5501,6 +5727,12 @@ export interface operations {
                      *                 "id": "3",
                      *                 "label": "No",
                      *                 "kind": "reject_once"
+                     *               }
+                     *             ],
+                     *             "diff": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *               }
                      *             ]
                      *           },
@@ -5643,7 +5875,7 @@ export interface operations {
                      *           "lastActivityAt": 1763674272500,
                      *           "pendingAction": {
                      *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Run `make test`?",
+                     *             "message": "Edit parser.py?",
                      *             "options": [
                      *               {
                      *                 "id": "1",
@@ -5654,6 +5886,12 @@ export interface operations {
                      *                 "id": "3",
                      *                 "label": "No",
                      *                 "kind": "reject_once"
+                     *               }
+                     *             ],
+                     *             "diff": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *               }
                      *             ]
                      *           },
@@ -6504,12 +6742,42 @@ export interface operations {
                      *           "role": "user",
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
-                     *           "timestamp": 1763674212500
+                     *           "timestamp": 1763674212500,
+                     *           "tool": null
+                     *         },
+                     *         {
+                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
+                     *           "index": 1,
+                     *           "role": "assistant",
+                     *           "kind": "tool_call",
+                     *           "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
+                     *           "timestamp": 1763674242500,
+                     *           "tool": {
+                     *             "id": "toolu_1",
+                     *             "kind": "execute",
+                     *             "title": "sed -i s/None/tree/ parser.py",
+                     *             "status": "completed",
+                     *             "exitCode": 0,
+                     *             "diff": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *               }
+                     *             ],
+                     *             "locations": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "line": 7
+                     *               }
+                     *             ],
+                     *             "startedAt": 1763674242500,
+                     *             "endedAt": 1763674243500
+                     *           }
                      *         }
                      *       ],
                      *       "pendingAction": {
                      *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Run `make test`?",
+                     *         "message": "Edit parser.py?",
                      *         "options": [
                      *           {
                      *             "id": "1",
@@ -6521,9 +6789,15 @@ export interface operations {
                      *             "label": "No",
                      *             "kind": "reject_once"
                      *           }
+                     *         ],
+                     *         "diff": [
+                     *           {
+                     *             "path": "/home/ada/project/parser.py",
+                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *           }
                      *         ]
                      *       },
-                     *       "totalMessages": 1,
+                     *       "totalMessages": 2,
                      *       "type": "claude-code",
                      *       "state": "running",
                      *       "resumable": false
@@ -7078,7 +7352,7 @@ export interface operations {
                      *       },
                      *       "pendingAction": {
                      *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Run `make test`?",
+                     *         "message": "Edit parser.py?",
                      *         "options": [
                      *           {
                      *             "id": "1",
@@ -7089,6 +7363,12 @@ export interface operations {
                      *             "id": "3",
                      *             "label": "No",
                      *             "kind": "reject_once"
+                     *           }
+                     *         ],
+                     *         "diff": [
+                     *           {
+                     *             "path": "/home/ada/project/parser.py",
+                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *           }
                      *         ]
                      *       },
@@ -7383,12 +7663,42 @@ export interface operations {
                      *           "role": "user",
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
-                     *           "timestamp": 1763674212500
+                     *           "timestamp": 1763674212500,
+                     *           "tool": null
+                     *         },
+                     *         {
+                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
+                     *           "index": 1,
+                     *           "role": "assistant",
+                     *           "kind": "tool_call",
+                     *           "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
+                     *           "timestamp": 1763674242500,
+                     *           "tool": {
+                     *             "id": "toolu_1",
+                     *             "kind": "execute",
+                     *             "title": "sed -i s/None/tree/ parser.py",
+                     *             "status": "completed",
+                     *             "exitCode": 0,
+                     *             "diff": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *               }
+                     *             ],
+                     *             "locations": [
+                     *               {
+                     *                 "path": "/home/ada/project/parser.py",
+                     *                 "line": 7
+                     *               }
+                     *             ],
+                     *             "startedAt": 1763674242500,
+                     *             "endedAt": 1763674243500
+                     *           }
                      *         }
                      *       ],
                      *       "pendingAction": {
                      *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Run `make test`?",
+                     *         "message": "Edit parser.py?",
                      *         "options": [
                      *           {
                      *             "id": "1",
@@ -7399,6 +7709,12 @@ export interface operations {
                      *             "id": "3",
                      *             "label": "No",
                      *             "kind": "reject_once"
+                     *           }
+                     *         ],
+                     *         "diff": [
+                     *           {
+                     *             "path": "/home/ada/project/parser.py",
+                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *           }
                      *         ]
                      *       }

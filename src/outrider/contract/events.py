@@ -6,7 +6,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from outrider.contract.resources import Control, MessageKind, PendingAction, Role, Session
+from outrider.contract.resources import (
+    Control,
+    MessageKind,
+    PendingAction,
+    Role,
+    Session,
+    Tool,
+)
 from outrider.contract.structs import Count, Timestamp, Wire
 from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 
@@ -77,6 +84,9 @@ REPORTED_EVENTS: Final = BASIC_EVENTS | NEGOTIATED_EVENTS
 MAX_EVENT_CONTENT: Final = 65_536
 """Characters of a message in an event; our machine agent cuts it to as many bytes of JSON."""
 
+MAX_EVENT_DIFF: Final = 65_536
+"""Bytes of JSON to which our machine agent cuts the patches in an event and in a question."""
+
 TRUNCATION_NOTE: Final = "\n[outrider: the rest is left out here; the chat has it]"
 """The end of a message that was cut for its event."""
 
@@ -93,6 +103,7 @@ class ChatMessage(Wire, kw_only=True):
     kind: MessageKind
     content: Annotated[str, Meta(max_length=MAX_EVENT_CONTENT)]
     timestamp: Timestamp
+    tool: Tool | None = None
 
 
 class QueueEntry(Wire, kw_only=True):

@@ -5,6 +5,7 @@ agent stays within the limits with `fitted`, `TokenBucket` and its outbox.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -137,7 +138,11 @@ def _fit_list(fit_item: _Fit | None, longest: int | None) -> _Fit | None:
 
     def fit(values: list[Any]) -> list[Any]:
         first = values if longest is None else values[:longest]
-        return first if fit_item is None else [fit_item(value) for value in first]
+        if fit_item is None:
+            return first
+        fitting = [fit_item(value) for value in first]
+        is_same = len(first) == len(values) and all(map(operator.is_, fitting, values))
+        return values if is_same else fitting
 
     return fit
 

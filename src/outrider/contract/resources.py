@@ -5,13 +5,23 @@ that a service keeps for many thousand machines are not tracked by the garbage c
 (`gc=False`): they cannot be part of a reference cycle.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
 from outrider.contract.providers import Category
 from outrider.contract.structs import Count, Timestamp, Wire
-from outrider.contract.text import Excerpt, Id, Name, Path, ShortName, TargetId, Text, Title
+from outrider.contract.text import (
+    NO_NUL,
+    Excerpt,
+    Id,
+    Name,
+    Path,
+    ShortName,
+    TargetId,
+    Text,
+    Title,
+)
 
 AgentStatus = Literal["idle", "generating", "waiting_approval", "error"]
 """What an agent is doing."""
@@ -28,6 +38,19 @@ Role = Literal["user", "assistant", "tool", "system"]
 
 MessageKind = Literal["text", "thinking", "tool_call", "tool_result"]
 """What a message of a chat is."""
+
+ToolKind = Literal["read", "edit", "execute", "search", "fetch", "other"]
+"""What a tool does: reads files, changes them, executes a command, searches, fetches from the
+network; anything else is `other`.
+"""
+
+ToolStatus = Literal["pending", "running", "completed", "failed"]
+"""How far a tool call is. A command whose exit code is not 0, and a call that was rejected or
+interrupted, are `failed`.
+"""
+
+MAX_DIFF: Final = 262_144
+"""Bytes of JSON of the patches of a tool call together; our machine agent cuts them to it."""
 
 OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 """What choosing an option of a pending action means (after the Agent Client Protocol)."""
@@ -55,6 +78,49 @@ class Worktree(Wire, kw_only=True, gc=False):
     """Whether Outrider created it: it removes no other. False from older machine agents."""
 
 
+class FileDiff(Wire, kw_only=True):
+    """What a tool call changes in a file."""
+
+    path: Path
+    """The file's path, as the agent names it."""
+    patch: Annotated[str, Meta(max_length=MAX_DIFF, pattern=NO_NUL)]
+    """The changes as a unified patch; empty if they are not known. A line that begins with
+    `\\ [outrider:` says that the rest is left out.
+    """
+
+
+class FileLocation(Wire, kw_only=True):
+    """A place in a file that a tool call is about."""
+
+    path: Path
+    """The file's path, as the agent names it."""
+    line: Count | None = None
+    """The line, from 1; null if it is not known."""
+
+
+class Tool(Wire, kw_only=True):
+    """A tool call, as far as the agent tells about it."""
+
+    id: Name
+    """The agent's id of the call, which a call and its result share."""
+    kind: ToolKind = "other"
+    """What the tool does."""
+    title: Title
+    """The call in a line for people, such as the command; else the tool's name."""
+    status: ToolStatus | None = None
+    """How far the call is; null if the agent has not told how it ended."""
+    exit_code: int | None = None
+    """The exit code of the command that was executed; null if it is not known."""
+    diff: Annotated[list[FileDiff], Meta(max_length=64)] = []
+    """The files that the call changes; 256 KiB of patches at most, 64 KiB in an event."""
+    locations: Annotated[list[FileLocation], Meta(max_length=64)] = []
+    """The places that it is about."""
+    started_at: Timestamp | None = None
+    """When it began, in epoch milliseconds; null if it is not known."""
+    ended_at: Timestamp | None = None
+    """When it ended, in epoch milliseconds; null until then, or if it is not known."""
+
+
 class ActionOption(Wire, kw_only=True):
     """One answer that a pending action accepts."""
 
@@ -75,6 +141,10 @@ class PendingAction(Wire, kw_only=True):
     """The agent's question."""
     options: Annotated[list[ActionOption], Meta(max_length=64)]
     """The possible answers."""
+    diff: Annotated[list[FileDiff], Meta(max_length=64)] | None = None
+    """The changes that the question is about, of 64 KiB at most; null if they are not known.
+    `message` has them as text after its first line.
+    """
 
 
 class AgentSummary(Wire, kw_only=True):
@@ -344,6 +414,10 @@ class Message(Wire, kw_only=True):
     """The text; for a tool call, the tool and its arguments."""
     timestamp: int
     """When it was written, in epoch milliseconds."""
+    tool: Tool | None = None
+    """Of a `tool_call` and its `tool_result`, what is known of the call; null of other messages. A
+    call that was read while it ran gets its end later; the result has it.
+    """
 
 
 class SummaryItem(Wire, kw_only=True):

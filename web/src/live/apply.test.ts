@@ -6,7 +6,7 @@ import type { Chat } from "./messages";
 
 const session = (changes: Partial<Session> = {}) =>
   ({ id: "s", targetId: "m:session:s", status: "idle", pendingAction: null, ...changes }) as Session;
-const question = { id: "action_1", message: "?", options: [] };
+const question = { id: "action_1", message: "?", options: [], diff: null };
 
 const frame = (event: string, payload: object) => ({
   id: "1",

@@ -105,6 +105,8 @@ from outrider.contract.resources import (
     DaemonList,
     DaemonStatus,
     DaemonSummary,
+    FileDiff,
+    FileLocation,
     IdeEntry,
     Machine,
     Message,
@@ -114,6 +116,7 @@ from outrider.contract.resources import (
     SessionPage,
     SummaryItem,
     SummaryMetadata,
+    Tool,
     Workspace,
     Worktree,
 )
@@ -157,11 +160,18 @@ _PNG: Final = "iVBORw0KGgo="
 _CONTEXT: Final = {"activeConversation": {"sessionId": SESSION_ID}}
 
 _WORKSPACE: Final = Workspace(path=_DIRECTORY, name="project")
+_LOCATION: Final = FileLocation(path="/home/ada/project/parser.py", line=7)
+_FILE_DIFF: Final = FileDiff(
+    path="/home/ada/project/parser.py",
+    patch="--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n"
+    "@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n",
+)
 _OPTION: Final = ActionOption(id="1", label="Yes", kind="allow_once")
 _ACTION: Final = PendingAction(
     id=_ACTION_ID,
-    message="Run `make test`?",
+    message="Edit parser.py?",
     options=[_OPTION, ActionOption(id="3", label="No", kind="reject_once")],
+    diff=[_FILE_DIFF],
 )
 _AGENT: Final = AgentSummary(type="claude", name="Claude", status="idle")
 _WORKTREE: Final = Worktree(branch="topic", path="/home/ada/project.worktrees/topic", created=True)
@@ -271,6 +281,26 @@ _STATUS: Final = DaemonStatus(
     sessions=[_SESSION],
     available_providers=[_PROVIDER],
     timestamp=_NOW,
+)
+_TOOL: Final = Tool(
+    id="toolu_1",
+    kind="execute",
+    title="sed -i s/None/tree/ parser.py",
+    status="completed",
+    exit_code=0,
+    diff=[_FILE_DIFF],
+    locations=[_LOCATION],
+    started_at=_NOW - 30_000,
+    ended_at=_NOW - 29_000,
+)
+_TOOL_CALL: Final = Message(
+    id="msg_01kan68v9pf1etbs7q4h2d6w3z",
+    index=1,
+    role="assistant",
+    kind="tool_call",
+    content='{"id":"toolu_1","name":"Bash","input":{"command":"sed -i s/None/tree/ parser.py"}}',
+    timestamp=_NOW - 30_000,
+    tool=_TOOL,
 )
 _MESSAGE: Final = Message(
     id=MESSAGE_ID,
@@ -418,7 +448,8 @@ _EVENT: Final = AccountEvent(
 _INSTANCES: Final[tuple[Wire, ...]] = (
     # Resources
     _WORKSPACE, _WORKTREE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE,
-    _DAEMON, _STATUS, _MESSAGE, _SUMMARY, _CONTROL, _BUNDLE,
+    _DAEMON, _STATUS, _LOCATION, _FILE_DIFF, _TOOL, _MESSAGE, _TOOL_CALL,
+    _SUMMARY, _CONTROL, _BUNDLE,
     DaemonList(daemons=[_DAEMON]),
     _APPROVAL, ApprovalList(approvals=[_APPROVAL]),
     SummaryMetadata(items=[_SUMMARY]),
@@ -454,8 +485,8 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     Accepted(message_id=MESSAGE_ID, session_id=SESSION_ID, status="generating", queued=False,
              cursor=MESSAGE_ID),
     Chat(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code", title=_TITLE,
-         status="waiting_approval", messages=[_MESSAGE], pending_action=_ACTION, total_messages=1,
-         type="claude-code"),
+         status="waiting_approval", messages=[_MESSAGE, _TOOL_CALL], pending_action=_ACTION,
+         total_messages=2, type="claude-code"),
     ChatQuery(before=MESSAGE_ID),
     DaemonsQuery(state="all"),
     MachineSessionsQuery(state="ended", before=SESSION_ID),
@@ -463,7 +494,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     SessionPage(sessions=[_ENDED_SESSION]),
     WaitQuery(after=MESSAGE_ID),
     Waited(reason="waiting_approval", cursor=MESSAGE_ID, status="waiting_approval",
-           messages=[_MESSAGE], pending_action=_ACTION),
+           messages=[_MESSAGE, _TOOL_CALL], pending_action=_ACTION),
     Resolved(action="approve", action_id=_ACTION_ID, option_id="1", status="generating"),
     AgentState(id=_SESSION_TARGET_ID, session_id=SESSION_ID, agent_type="claude-code",
                status="waiting_approval", title=_TITLE,

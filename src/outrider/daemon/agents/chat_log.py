@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Message, MessageKind, Role
+from outrider.contract.resources import Message, MessageKind, Role, Tool
 
 WRITE_AFTER: Final = 0.25
 """Seconds between a change and its write to the file, at most."""
@@ -45,6 +45,7 @@ class Entry:
         "role",
         "size",
         "timestamp",
+        "tool",
         "unsaved",
     )
 
@@ -63,6 +64,7 @@ class Entry:
         self.role = role
         self.kind = kind
         self.timestamp = timestamp
+        self.tool: Tool | None = None
         self.unsaved: list[str] | None = None  # None: the whole content
         self.set(content)
 
@@ -145,13 +147,26 @@ class ChatLog:
         entry.add(text)
         self._schedule_save(entry)
 
-    def replace(self, entry: Entry, content: str, role: Role | None = None) -> None:
-        """Replace the text of a message, and its role if one is given."""
-        if entry.content == content and role in (None, entry.role):
+    def replace(
+        self, entry: Entry, content: str, role: Role | None = None, tool: Tool | None = None
+    ) -> None:
+        """Replace the text of a message, and its role or its tool call if one is given."""
+        if entry.content == content and role in (None, entry.role) and tool in (None, entry.tool):
             return
         entry.role = role or entry.role
+        entry.tool = tool or entry.tool
         entry.set(content)
         self._schedule_save(entry)
+
+    def unfinished_calls(self) -> list[Entry]:
+        """Return the tool calls that have not ended."""
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.kind == "tool_call"
+            and entry.tool is not None
+            and entry.tool.status in {"pending", "running"}
+        ]
 
     def messages(self, start: int = 0, *, exclude: Container[str] = ()) -> list[Message]:
         """Return the messages from index `start` on, oldest first, without those of `exclude`."""
@@ -163,6 +178,7 @@ class ChatLog:
                 kind=entry.kind,
                 content=entry.content,
                 timestamp=entry.timestamp,
+                tool=entry.tool,
             )
             for index, entry in enumerate(islice(self._entries.values(), start, None), start)
             if entry.id not in exclude
@@ -214,6 +230,7 @@ class ChatLog:
 
     def _line(self, entry: Entry) -> dict[str, Any]:
         more, entry.unsaved = entry.unsaved, []
+        tool = {} if entry.tool is None else {"tool": msgspec.to_builtins(entry.tool)}
         if entry.id not in self._saved_ids:
             return {
                 "id": entry.id,
@@ -221,9 +238,10 @@ class ChatLog:
                 "kind": entry.kind,
                 "timestamp": entry.timestamp,
                 "content": entry.content,
+                **tool,
             }
         if more is None:
-            return {"id": entry.id, "role": entry.role, "content": entry.content}
+            return {"id": entry.id, "role": entry.role, "content": entry.content, **tool}
         return {"id": entry.id, "more": "".join(more)}
 
     def _read(self) -> None:
@@ -257,6 +275,7 @@ class ChatLog:
             entry.role = line["role"]
             entry.set("")
             entry.restore(line["content"])
+        entry.tool = msgspec.convert(line.get("tool"), Tool | None) or entry.tool
 
 
 def chat_file(folder: Path, session_id: str) -> Path:

@@ -13,6 +13,8 @@ counts.
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from outrider.contract.commands import ReadChat
 from outrider.contract.errors import bad_request
 from outrider.contract.resources import AgentStatus, Message
@@ -126,6 +128,8 @@ def within(messages: list[Message], *, newest: bool) -> list[Message]:
     room, count = MAX_CHAT_BYTES, 0
     for message in reversed(messages) if newest else messages:
         room -= json_size(message.content) + _MESSAGE_OVERHEAD
+        if message.tool is not None:
+            room -= len(msgspec.json.encode(message.tool))
         if room < 0 and count:
             break
         count += 1

@@ -31,6 +31,7 @@ from outrider.contract.events import (
 from outrider.contract.resources import Control, Message, Session
 from outrider.daemon.agents.chat_log import truncate_content
 from outrider.daemon.agents.core_protocol import Emit
+from outrider.daemon.agents.tools import tool_in_event
 from outrider.daemon.session_record import EmittedMessages, SessionRecord
 
 UPDATE_INTERVAL: Final = 1000
@@ -183,6 +184,7 @@ def _in_event(message: Message) -> ChatMessage:
             message.content, MAX_EVENT_CONTENT - len(TRUNCATION_NOTE), TRUNCATION_NOTE
         ),
         timestamp=message.timestamp,
+        tool=tool_in_event(message.tool),
     )
 
 

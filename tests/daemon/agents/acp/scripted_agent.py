@@ -117,6 +117,15 @@ def turn(number, prompt):
             update("tool_call_update", toolCallId="nobody", title="Never begun", status="completed", rawOutput={"output": "done"})  # fmt: skip
         case "unfinished":
             update("tool_call", toolCallId="t2", title="Begun", rawInput={})
+        case "unfinished-sleep":
+            update("tool_call", toolCallId="t2", title="Begun", rawInput={})
+            CANCELLED.wait(300)  # and `end_turn`, not `cancelled`
+        case "edit":
+            diff = {"type": "diff", "path": "/work/x.py", "oldText": "a\nb\n", "newText": "x\nb\n"}
+            call = {"toolCallId": "e1", "title": "Edit x.py", "kind": "edit", "content": [diff], "locations": [{"path": "/work/x.py", "line": 1}]}  # fmt: skip
+            update("tool_call", **call)
+            ask("session/request_permission", toolCall=call, options=ALLOW)
+            update("tool_call_update", toolCallId="e1", status="completed", content=[{"type": "content", "content": {"type": "text", "text": "Edited"}}])  # fmt: skip
         case "permission":
             permission("one")
         case "permissions":

@@ -18,7 +18,8 @@ from outrider.contract.commands import (
     TextPart,
 )
 from outrider.contract.errors import ApiError
-from outrider.contract.resources import Message
+from outrider.contract.resources import FileDiff, FileLocation, Message, Tool
+from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import Agent, Machine, running_in, until
 from tests.daemon.agents.scenario import said
@@ -118,8 +119,67 @@ async def test_an_update_of_a_tool_call_that_was_never_begun(box: Machine) -> No
 
 async def test_a_tool_call_that_never_ends_ends_with_its_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
-    _, result = (await agent.turn("unfinished"))[1:]
-    assert (result.kind, result.content) == ("tool_result", "[end_turn]")
+    call, result = (await agent.turn("unfinished"))[1:]
+    assert (result.kind, result.content) == ("tool_result", "[no result]")
+    assert call.tool is not None
+    assert call.tool.status is None, "the agent has not told how it ended"
+
+
+async def test_a_tool_call_of_an_interrupted_turn_has_failed(box: Machine) -> None:
+    """Also if the agent ends the turn like any other."""
+    agent = await box.launch(kind="scripted")
+    await agent.say("unfinished-sleep")
+    await until(lambda: agent.session.status == "generating")
+    await agent.interrupt()
+    call, result = [m for m in await agent.messages() if m.tool is not None]
+    assert result.content == "[cancelled]"
+    assert call.tool == result.tool
+    assert call.tool is not None
+    assert (call.tool.status, call.tool.ended_at) == ("failed", result.timestamp)
+
+
+async def test_an_edit_keeps_its_diff(box: Machine) -> None:
+    agent = await box.launch(kind="scripted")
+    await agent.say("edit")
+    await agent.until("waiting_approval")
+    patch = "--- a/work/x.py\n+++ b/work/x.py\n@@ -1,2 +1,2 @@\n-a\n+x\n b\n"
+    diff = [FileDiff(path="/work/x.py", patch=patch)]
+    pending = agent.session.state().pending_action
+    assert pending is not None
+    assert pending.diff == diff
+    await agent.session.resolve(ResolveAction(action="approve"))
+    await agent.until("idle")
+    call, result = [m for m in await agent.messages() if m.tool is not None]
+    assert (
+        call.tool
+        == result.tool
+        == Tool(
+            id="e1",
+            kind="edit",
+            title="Edit x.py",
+            status="completed",
+            diff=diff,
+            locations=[FileLocation(path="/work/x.py", line=1)],
+            started_at=call.timestamp,
+            ended_at=result.timestamp,
+        )
+    )
+    saved = ChatLog(chat_file(box.folder / "config" / "chats", agent.id), lambda: 0)
+    assert saved.messages() == await agent.messages()
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "exit_code"), [("exit 3", "failed", 3), ("exit 0", "completed", 0)]
+)
+async def test_a_failed_command_is_a_failed_call(
+    box: Machine, command: str, status: str, exit_code: int
+) -> None:
+    """Also if the agent reports the call as completed."""
+    agent = await box.launch(kind="scripted")
+    call, result, *_ = (await agent.turn(f"terminal {command}"))[1:]
+    assert call.tool is not None
+    assert call.tool == result.tool
+    assert (call.tool.status, call.tool.exit_code) == (status, exit_code)
 
 
 @pytest.mark.parametrize(("action", "option"), [("approve", "yes"), ("reject", "no")])

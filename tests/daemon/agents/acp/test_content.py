@@ -26,7 +26,11 @@ def hidden(characters: int) -> str:
         ("a\n", "", "@@ -1 +0,0 @@\n-a"),
         (None, "x" * 4000, "x" * 4000),
         (None, "x" * 4001, "x" * 4000 + hidden(1)),
-        (LONG, LONG + "end\n", LONG[:4000] + hidden(len(LONG) + 4 - 4000)),
+        (
+            LONG,
+            LONG + "end\n",
+            "@@ -2998,3 +2998,4 @@\n line 2997\n line 2998\n line 2999\n+end",
+        ),
         ("a\n", "x" * 5000 + "\n", "@@ -1 +1 @@\n-a\n+" + "x" * 3984 + hidden(1016)),
     ],
     ids=[
@@ -41,7 +45,7 @@ def hidden(characters: int) -> str:
         "nothing left",
         "as long as may be",
         "too long",
-        "too long to compare",
+        "a long file",
         "a long diff",
     ],
 )

@@ -11,11 +11,17 @@ from functools import partial
 from typing import Any, Final
 
 from acp import RequestError
-from acp.schema import PromptResponse
+from acp.schema import PromptResponse, ToolCallUpdate
 
 from outrider.contract.commands import ChatInput
 from outrider.contract.errors import ApiError, bad_request
-from outrider.contract.resources import ActionOption, AgentStatus, Message, PendingAction
+from outrider.contract.resources import (
+    ActionOption,
+    AgentStatus,
+    FileDiff,
+    Message,
+    PendingAction,
+)
 from outrider.daemon.agents.acp.chat import AcpChat, SessionUpdates
 from outrider.daemon.agents.acp.client import AgentFiles, Approvals, Client
 from outrider.daemon.agents.acp.connection import AgentConnection
@@ -62,13 +68,13 @@ class AcpAgent:
         terminals = AgentTerminals(record.path, environment)
         self._approvals = Approvals(self._notify)
         self._chat = AcpChat(
-            chat_log, spec.notices_pattern(), terminals.text, on_change=self._chat_changed
+            chat_log, spec.notices_pattern(), terminals, on_change=self._chat_changed
         )
         self._client = Client(
             AgentFiles(record.path),
             terminals,
             self._approvals,
-            self._approval_text,
+            self._approval,
             partial(note_refusal, record.id),
         )
         self._controls = Controls()
@@ -147,6 +153,8 @@ class AcpAgent:
     async def interrupt(self) -> None:
         """Cancel the turn; the agent ends it by its answer to the prompt."""
         running, session = await self._lifecycle.ready()
+        if self._turn is not None:
+            self._turn.is_interrupted = True
         try:
             await running.connection.cancel(session)
         except ConnectionError as error:
@@ -240,7 +248,7 @@ class AcpAgent:
             self._failure = (
                 "The turn was cut off when the machine agent stopped: send the message again"
             )
-            self._chat.add_notice(self._failure)
+            self._chat.end_earlier_turn(self._failure)
         self._lifecycle.reopen(argv, self._controls.load)
 
     async def resume(self, argv: Sequence[str]) -> None:
@@ -272,7 +280,8 @@ class AcpAgent:
             self._failure = f"{name} no longer listens: {turn.connection_error}"
         self._stop_reason = turn.outcome
         self._approvals.end_turn()
-        self._chat.end_turn(turn.outcome)
+        # Some agents end a cancelled turn like any other.
+        self._chat.end_turn("cancelled" if turn.is_interrupted else turn.outcome)
         self._turn = None
         self._notify()
 
@@ -281,9 +290,9 @@ class AcpAgent:
         if self._turn is not None:
             self._turn.accept()
 
-    def _approval_text(self, tool_call: Any) -> str:
+    def _approval(self, tool_call: ToolCallUpdate) -> tuple[str, list[FileDiff]]:
         self._message_accepted()
-        return self._chat.approval_text(tool_call)
+        return self._chat.approval(tool_call)
 
     # Controls
 
@@ -355,6 +364,7 @@ class AcpAgent:
             if self._turn and running and session and turn_task:
                 with contextlib.suppress(ConnectionError, TimeoutError):
                     async with asyncio.timeout(CANCEL_TIMEOUT):
+                        self._turn.is_interrupted = True
                         await running.connection.cancel(session)
                         await asyncio.wait({turn_task})
         finally:  # also if this is cancelled: nobody may end it later

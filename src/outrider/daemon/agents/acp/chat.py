@@ -5,10 +5,11 @@ they never announced. Chunks are joined by what is known of them, and nothing el
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
 from acp.schema import (
     AgentMessageChunk,
     AgentPlanUpdate,
@@ -17,6 +18,7 @@ from acp.schema import (
     CurrentModeUpdate,
     SessionInfoUpdate,
     SessionNotification,
+    TerminalToolCallContent,
     ToolCall,
     ToolCallProgress,
     ToolCallStart,
@@ -25,24 +27,43 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from outrider.contract.resources import Message
+from outrider.contract.events import MAX_EVENT_DIFF
+from outrider.contract.resources import FileDiff, FileLocation, Message, Tool, ToolKind, ToolStatus
 from outrider.daemon.agents.acp.content import (
     ToolContent,
     approval_text,
     block_text,
+    edits_in,
     plan_text,
     result_text,
     to_json,
 )
 from outrider.daemon.agents.acp.controls import Controls
+from outrider.daemon.agents.acp.terminals import AgentTerminals
 from outrider.daemon.agents.chat_log import ChatLog, Entry
 from outrider.daemon.agents.patterns import Pattern
+from outrider.daemon.agents.tools import bounded, exit_code_in, tool_of
 
 MAX_TOOLS: Final = 512
 """Tool calls that may still be updated; older ones are final."""
 
 _RECENT_UPDATES: Final = 50
 _ENDED: Final = frozenset({"completed", "failed"})
+_KINDS: Final[dict[str | None, ToolKind]] = {
+    "read": "read",
+    "edit": "edit",
+    "delete": "edit",
+    "move": "edit",
+    "search": "search",
+    "execute": "execute",
+    "fetch": "fetch",
+}
+_STATUSES: Final[dict[str | None, ToolStatus]] = {
+    "pending": "pending",
+    "in_progress": "running",
+    "completed": "completed",
+    "failed": "failed",
+}
 
 
 @dataclass
@@ -66,11 +87,29 @@ class _Tool:
     raw_output: Any = None
     contents: list[ToolContent] = field(default_factory=list)
     result: Entry | None = None
+    status: ToolStatus | None = "pending"
+    exit_code: int | None = None
+    diff: list[FileDiff] = field(default_factory=list)
+    locations: list[FileLocation] = field(default_factory=list)
 
     def as_json(self) -> str:
         """Return the content of the call's message."""
         return to_json(
             {"id": self.id, "name": self.title, "kind": self.kind, "input": self.raw_input}
+        )
+
+    def as_resource(self) -> Tool:
+        """Return the call as the messages have it."""
+        return tool_of(
+            self.diff,
+            id=self.id,
+            kind=_KINDS.get(self.kind, "other"),
+            title=self.title,
+            status=self.status,
+            exit_code=self.exit_code,
+            locations=self.locations,
+            started_at=self.call.timestamp,
+            ended_at=None if self.result is None else self.result.timestamp,
         )
 
 
@@ -81,7 +120,7 @@ class AcpChat:
         chat_log: where the messages go.
         notices: matches texts of the agent program itself, which it sends as if the model
             had said them; None if it sends none.
-        terminal_text: returns what a terminal of the agent printed.
+        terminals: the agent's, whose output and exit codes belong to its tool calls.
         on_change: called after every change.
     """
 
@@ -89,13 +128,13 @@ class AcpChat:
         self,
         chat_log: ChatLog,
         notices: Pattern | None,
-        terminal_text: Callable[[str], str],
+        terminals: AgentTerminals,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_change = on_change
         self._chat_log = chat_log
         self._notices = notices
-        self._terminal_text = terminal_text
+        self._terminals = terminals
         self._open: _Open | None = None
         self._plan: Entry | None = None
         self._tools: OrderedDict[str, _Tool] = OrderedDict()
@@ -134,14 +173,28 @@ class AcpChat:
         self._on_change()
 
     def end_turn(self, outcome: str) -> None:
-        """End the turn; tool calls without a result get `outcome` as theirs."""
+        """End the turn; tool calls without a result get `outcome` as theirs.
+
+        An agent that ends its turn well has not told how such a call ended.
+        """
         for tool in self._tools.values():
             if tool.result is None:
-                tool.result = self._chat_log.add("tool", "tool_result", f"[{outcome}]")
+                tool.status = None if outcome == "end_turn" else "failed"
+                self._add_result(tool, "[no result]" if tool.status is None else f"[{outcome}]")
             tool.contents, tool.raw_output = [], None  # kept in the chat log only
         self._open = self._plan = None
         self._chat_log.save()
         self._on_change()
+
+    def end_earlier_turn(self, reason: str) -> None:
+        """End the turn of a machine agent that was killed in it."""
+        for call in self._chat_log.unfinished_calls():
+            assert call.tool is not None
+            result = self._chat_log.add("tool", "tool_result", "[cancelled]")
+            tool = msgspec.structs.replace(call.tool, status="failed", ended_at=result.timestamp)
+            for entry in (call, result):
+                self._chat_log.replace(entry, entry.content, tool=tool)
+        self.add_notice(reason)
 
     def add_chunk(self, chunk: AgentMessageChunk | AgentThoughtChunk) -> None:
         """Add a chunk of text or thought."""
@@ -183,26 +236,35 @@ class AcpChat:
         """Add a tool call or update it, whether or not the agent has announced it."""
         tool = self._tool(update.tool_call_id)
         self._merge(tool, update)
-        self._chat_log.replace(tool.call, tool.as_json())
         if update.status in _ENDED or tool.result is not None:
-            text = result_text(tool.contents, tool.raw_output, self._terminal_text)
+            text = result_text(tool.contents, tool.raw_output, self._terminals.text)
             if update.status == "failed" and not text:
                 text = "[failed]"
-            if tool.result is None:
-                tool.result = self._chat_log.add("tool", "tool_result", text)
-            elif text:
-                self._chat_log.replace(tool.result, text)
+            self._add_result(tool, text)
+        else:
+            self._chat_log.replace(tool.call, tool.as_json(), tool=tool.as_resource())
         self._on_change()
 
-    def approval_text(self, update: ToolCallUpdate) -> str:
-        """Update the tool call that an agent wants approved; return what a person decides on."""
+    def approval(self, update: ToolCallUpdate) -> tuple[str, list[FileDiff]]:
+        """Update the tool call that an agent wants approved.
+
+        Return what a person decides on: a text, and the changes.
+        """
         self.update_tool_call(update)
         tool = self._tools[update.tool_call_id]
         command = tool.raw_input.get("command") if isinstance(tool.raw_input, dict) else None
         title = tool.title or "The agent asks for permission"
         if isinstance(command, str) and command not in title:
             title = f"{title}\n{command}"
-        return approval_text(title, tool.contents)
+        return approval_text(title, tool.contents), bounded(tool.diff, MAX_EVENT_DIFF)
+
+    def _add_result(self, tool: _Tool, text: str) -> None:
+        """Add the result of a tool call, or replace it if there is another text."""
+        if tool.result is None:
+            tool.result = self._chat_log.add("tool", "tool_result", text)
+        resource = tool.as_resource()
+        self._chat_log.replace(tool.call, tool.as_json(), tool=resource)
+        self._chat_log.replace(tool.result, text or tool.result.content, tool=resource)
 
     def _tool(self, tool_call_id: str) -> _Tool:
         tool = self._tools.get(tool_call_id)
@@ -223,6 +285,19 @@ class AcpChat:
             tool.raw_output = update.raw_output
         if update.content is not None:
             tool.contents = list(update.content)
+            tool.diff = edits_in(tool.contents) or tool.diff  # the result may be a text only
+        if update.locations is not None:
+            tool.locations = [
+                FileLocation(path=place.path, line=place.line) for place in update.locations
+            ]
+        tool.status = _STATUSES.get(update.status, tool.status)
+        codes = [exit_code_in(update.raw_output), *self._exit_codes(tool)]
+        tool.exit_code = next((code for code in codes if code is not None), tool.exit_code)
+
+    def _exit_codes(self, tool: _Tool) -> Iterator[int | None]:
+        for content in tool.contents:
+            if isinstance(content, TerminalToolCallContent):
+                yield self._terminals.exit_code(content.terminal_id)
 
 
 class SessionUpdates:

@@ -25,9 +25,9 @@ from acp.schema import (
 )
 
 from outrider.contract.ids import new_id
-from outrider.contract.resources import ActionOption, PendingAction
-from outrider.daemon.agents.acp.content import lines_of
+from outrider.contract.resources import ActionOption, FileDiff, PendingAction
 from outrider.daemon.agents.acp.terminals import AgentTerminals
+from outrider.daemon.agents.tools import lines_of
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
 REFUSALS_KEPT: Final = 20
@@ -144,7 +144,7 @@ class Approvals:
         return None if approval is None else approval.action
 
     async def request(
-        self, message: str, options: Sequence[PermissionOption]
+        self, message: str, diff: list[FileDiff], options: Sequence[PermissionOption]
     ) -> RequestPermissionResponse:
         """Return the answer to a permission request, once it has been given."""
         if self._is_turn_cancelled or len(self._waiting) >= MAX_APPROVALS:
@@ -155,7 +155,7 @@ class Approvals:
         ]
         if not any(offer.kind.startswith("reject") for offer in offers):
             offers.append(ActionOption(id=CANCEL, label="Cancel", kind="reject_once"))
-        action = PendingAction(id=new_id("act"), message=message, options=offers)
+        action = PendingAction(id=new_id("act"), message=message, options=offers, diff=diff or None)
         approval = _Approval(action, asyncio.get_running_loop().create_future())
         self._waiting[action.id] = approval
         if len(self._waiting) == 1:
@@ -208,7 +208,7 @@ class Client:
     """Carries out the requests of one agent; the SDK calls it by these names.
 
     Args:
-        approval_text: returns the text on which a person is to decide.
+        approval: returns what a person is to decide on: a text, and the changes.
         note_refusal: gets the action and the path of every refusal, for the audit.
 
     Attributes:
@@ -220,21 +220,21 @@ class Client:
         files: AgentFiles,
         terminals: AgentTerminals,
         approvals: Approvals,
-        approval_text: Callable[[ToolCallUpdate], str],
+        approval: Callable[[ToolCallUpdate], tuple[str, list[FileDiff]]],
         note_refusal: Callable[[str, str], None],
     ) -> None:
         self._note_refusal = note_refusal
         self._files = files
         self._terminals = terminals
         self._approvals = approvals
-        self._approval_text = approval_text
+        self._approval = approval
         self.refused: list[str] = []
 
     async def request_permission(
         self, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
         """Request the user's approval, and return the answer."""
-        return await self._approvals.request(self._approval_text(tool_call), options)
+        return await self._approvals.request(*self._approval(tool_call), options)
 
     async def read_text_file(
         self, path: str, line: int | None = None, limit: int | None = None, **_: Any

@@ -1,7 +1,5 @@
 """Format what an agent sends as text: content blocks, tool calls and results, errors."""
 
-import difflib
-import io
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -21,6 +19,9 @@ from acp.schema import (
     TextResourceContents,
 )
 
+from outrider.contract.resources import FileDiff
+from outrider.daemon.agents.tools import file_diff
+
 Block = (
     TextContentBlock
     | ImageContentBlock
@@ -34,13 +35,6 @@ MAX_ERROR: Final = 2000
 """Characters of an agent's error that are passed on."""
 
 _SHOWN_OF_EDIT: Final = 4000
-_MAX_COMPARED: Final = 2000
-"""Lines of a file up to which an edit is shown as a diff: comparing takes quadratic time."""
-
-_NO_NEWLINE: Final = "\n\\ No newline at end of file"
-_LINE_ENDS: Final = {ord(end): repr(end)[1:-1] for end in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"}
-"""What a person cannot see, or what ends a line elsewhere, as it is shown in a diff."""
-
 _MARKS: Final = {"completed": "x", "in_progress": "~", "pending": " "}
 
 
@@ -106,26 +100,21 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def lines_of(text: str) -> list[str]:
-    r"""Return the lines of a text with their ends; only `\n` ends one, unlike with `splitlines`."""
-    return io.StringIO(text, newline="\n").readlines()
+def edits_in(contents: Iterable[ToolContent]) -> list[FileDiff]:
+    """Return what a tool call changes."""
+    return [
+        file_diff(content.path, content.old_text, content.new_text)
+        for content in contents
+        if isinstance(content, FileEditToolCallContent)
+    ]
 
 
 def _edit_text(edit: FileEditToolCallContent) -> str:
-    r"""Return what an edit changes: as a unified diff, or the whole text of a new or long file.
-
-    Whoever approves it must see each change: other line ends are shown as `\r`, for example, and
-    a last line that gets or loses its line end as git shows that.
-    """
-    old, new = edit.old_text or "", edit.new_text
-    if old and new and not (old.endswith("\n") or new.endswith("\n")):
-        old, new = f"{old}\n", f"{new}\n"  # parts of a file, or no difference at its end
-    before, after = lines_of(old), lines_of(new)
-    if not before or max(len(before), len(after)) > _MAX_COMPARED:
+    """Return what an edit changes: as a unified diff, or the whole text of a new file."""
+    if not edit.old_text:
         return _shortened(edit.new_text)
-    diff = list(difflib.unified_diff(before, after))[2:]  # without the names of the files
-    shown = (line[:-1] if line.endswith("\n") else line + _NO_NEWLINE for line in diff)
-    return _shortened("\n".join(shown).translate(_LINE_ENDS))
+    patch = file_diff(edit.path, edit.old_text, edit.new_text).patch
+    return _shortened("\n".join(patch.split("\n")[2:-1]))  # without the names of the file
 
 
 def _shortened(text: str) -> str:

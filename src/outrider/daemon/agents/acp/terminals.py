@@ -39,7 +39,7 @@ class AgentTerminals:
         self._open: dict[str, _Terminal] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
-        self._released: OrderedDict[str, str] = OrderedDict()
+        self._released: OrderedDict[str, tuple[str, int | None]] = OrderedDict()
 
     async def create(
         self,
@@ -96,8 +96,9 @@ class AgentTerminals:
         await self._end(name, terminal)
 
     async def _end(self, name: str, terminal: "_Terminal") -> None:
+        exit_code = terminal.exit_code  # what runs until then is ended by the release
         await terminal.close()
-        self._released[name] = terminal.output().text()
+        self._released[name] = terminal.output().text(), exit_code
         if len(self._released) > _REMEMBERED:
             self._released.popitem(last=False)
 
@@ -120,7 +121,12 @@ class AgentTerminals:
     def text(self, name: str) -> str:
         """Return the output of a terminal, also after its release; empty if unknown."""
         terminal = self._open.get(name)
-        return self._released.get(name, "") if terminal is None else terminal.output().text()
+        return self._released.get(name, ("",))[0] if terminal is None else terminal.output().text()
+
+    def exit_code(self, name: str) -> int | None:
+        """Return the exit code of a command that has ended by itself, also after its release."""
+        terminal = self._open.get(name)
+        return self._released.get(name, ("", None))[1] if terminal is None else terminal.exit_code
 
     async def _start(
         self,
@@ -184,6 +190,12 @@ class _Terminal:
             with contextlib.suppress(ValueError):
                 return TerminalExitStatus(signal=signal.Signals(-code).name)
         return TerminalExitStatus(exit_code=max(code, 0))
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, 128 plus the number of the signal that ended it; None while it runs."""
+        code = None if self._process is None else self._process.returncode
+        return code if code is None or code >= 0 else 128 - code
 
     async def ended(self) -> None:
         assert self._process is not None

@@ -47,6 +47,7 @@ class AcpTurn:
         outcome: how the turn ended: a stop reason, or what went wrong in a word or two.
         failure: why it failed, for a person; None if it did not.
         connection_error: why the agent could no longer be reached.
+        is_interrupted: whether the turn is to be cancelled; set by who cancels it.
     """
 
     def __init__(self, message_id: str, text: str, chat: AcpChat, login: Login) -> None:
@@ -57,6 +58,7 @@ class AcpTurn:
         self.outcome = "cancelled"
         self.failure: str | None = None
         self.connection_error: ConnectionError | None = None
+        self.is_interrupted = False
 
     @property
     def is_accepted(self) -> bool:
