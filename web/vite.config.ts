@@ -28,6 +28,7 @@ export default defineConfig({
       lodash: "lodash-es",
     },
   },
+  worker: { format: "es" },
   build: {
     outDir: path("../src/outrider/cloud/static"),
     emptyOutDir: true,

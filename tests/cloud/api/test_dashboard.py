@@ -50,7 +50,7 @@ async def test_every_path_gets_the_page_with_a_strict_policy(
     assert response.headers["cache-control"] == "no-store"
     policy = dict(part.split(" ", 1) for part in dashboard.POLICY.split("; "))
     assert response.headers["content-security-policy"] == dashboard.POLICY
-    assert policy["script-src"] == policy["default-src"] == "'self'"
+    assert policy["script-src"] == policy["worker-src"] == policy["default-src"] == "'self'"
     assert policy["object-src"] == policy["frame-ancestors"] == "'none'"
 
 

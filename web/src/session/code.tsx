@@ -1,44 +1,32 @@
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useMemo, useState, type ReactNode } from "react";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { CopyButton } from "@/ui/copy";
+import { highlight, isColoured, remembered } from "./colours";
 import { languageOf, type Language } from "./languages";
 
-/** Longer text is shown without colours, which would take the browser too long. */
-const MAX_HIGHLIGHTED = 100_000;
 /** What is shown of a long text until all of it is asked for. */
 export const FIRST_CHARACTERS = 30_000;
 
-type Highlighter = typeof import("./highlighter");
-let highlighter: Highlighter | undefined;
-
 /**
- * Return a text with colours, or undefined while there are none. The highlighter and the language
- * are loaded when they are first needed; text that still changes is coloured when it rests.
+ * Return a text with colours, or undefined while there are none. Text that still changes is coloured
+ * when it rests.
  */
 export function useHighlighted(text: string, language: Language | undefined): ReactNode {
-  const [ready, setReady] = useState<string>();
-  const wanted = language !== undefined && text.length <= MAX_HIGHLIGHTED;
-  const known = wanted ? highlighter?.remembered(text, language) : undefined;
+  const [, setReady] = useState<string>();
+  const coloured = useMemo(() => language !== undefined && isColoured(text), [text, language]);
+  const known = coloured && language ? remembered(text, language) : undefined;
   useEffect(() => {
-    if (!wanted || known) return;
+    if (!coloured || known || !language) return;
     let current = true;
-    const timer = setTimeout(async () => {
-      try {
-        highlighter = await import("./highlighter");
-        await highlighter.highlight(text, language);
-        if (current) setReady(text);
-      } catch {
-        // without the files of the highlighter the text has no colours
-      }
-    }, 120);
+    const timer = setTimeout(() => void highlight(text, language).then(() => current && setReady(text)), 120);
     return () => {
       current = false;
       clearTimeout(timer);
     };
-  }, [wanted, known, text, language]);
-  return known ?? (ready === text && language ? highlighter?.remembered(text, language) : undefined);
+  }, [coloured, known, text, language]);
+  return known;
 }
 
 interface CodeProps {

@@ -1,41 +1,11 @@
-/** The languages that code is coloured in, each loaded when it is first needed. */
-import type { LanguageFn } from "highlight.js";
+/** The languages that code is coloured in, and how names of files and code blocks say them. */
+const LANGUAGES = [
+  "bash", "c", "cpp", "csharp", "css", "diff", "dockerfile", "go", "ini", "java", "javascript", "json",
+  "kotlin", "lua", "makefile", "markdown", "perl", "php", "python", "r", "ruby", "rust", "scala", "scss",
+  "sql", "swift", "typescript", "xml", "yaml",
+] as const;
 
-type Grammar = () => Promise<{ default: LanguageFn }>;
-
-export const GRAMMARS = {
-  bash: () => import("highlight.js/lib/languages/bash"),
-  c: () => import("highlight.js/lib/languages/c"),
-  cpp: () => import("highlight.js/lib/languages/cpp"),
-  csharp: () => import("highlight.js/lib/languages/csharp"),
-  css: () => import("highlight.js/lib/languages/css"),
-  diff: () => import("highlight.js/lib/languages/diff"),
-  dockerfile: () => import("highlight.js/lib/languages/dockerfile"),
-  go: () => import("highlight.js/lib/languages/go"),
-  ini: () => import("highlight.js/lib/languages/ini"),
-  java: () => import("highlight.js/lib/languages/java"),
-  javascript: () => import("highlight.js/lib/languages/javascript"),
-  json: () => import("highlight.js/lib/languages/json"),
-  kotlin: () => import("highlight.js/lib/languages/kotlin"),
-  lua: () => import("highlight.js/lib/languages/lua"),
-  makefile: () => import("highlight.js/lib/languages/makefile"),
-  markdown: () => import("highlight.js/lib/languages/markdown"),
-  perl: () => import("highlight.js/lib/languages/perl"),
-  php: () => import("highlight.js/lib/languages/php"),
-  python: () => import("highlight.js/lib/languages/python"),
-  r: () => import("highlight.js/lib/languages/r"),
-  ruby: () => import("highlight.js/lib/languages/ruby"),
-  rust: () => import("highlight.js/lib/languages/rust"),
-  scala: () => import("highlight.js/lib/languages/scala"),
-  scss: () => import("highlight.js/lib/languages/scss"),
-  sql: () => import("highlight.js/lib/languages/sql"),
-  swift: () => import("highlight.js/lib/languages/swift"),
-  typescript: () => import("highlight.js/lib/languages/typescript"),
-  xml: () => import("highlight.js/lib/languages/xml"),
-  yaml: () => import("highlight.js/lib/languages/yaml"),
-} satisfies Record<string, Grammar>;
-
-export type Language = keyof typeof GRAMMARS;
+export type Language = (typeof LANGUAGES)[number];
 
 /** Other names of languages, and the ends of files' names. */
 const NAMES: Record<string, Language> = {
@@ -53,7 +23,7 @@ const NAMES: Record<string, Language> = {
 export function languageOf(name: string | undefined): Language | undefined {
   const word = name?.trim().split(/\s/, 1)[0]?.split("/").pop()?.toLowerCase() ?? "";
   for (const one of [word, word.split(".").pop() ?? "", word.split(".", 1)[0] ?? ""]) {
-    if (Object.hasOwn(GRAMMARS, one)) return one as Language;
+    if (LANGUAGES.includes(one as Language)) return one as Language;
     if (Object.hasOwn(NAMES, one)) return NAMES[one];
   }
   return undefined;

@@ -226,6 +226,9 @@ export const en = {
   "changes.truncated": "Too many changes to show: some files or parts of them are left out.",
   "changes.cut": "This file has too many changes to show.",
   "changes.binary": "A binary file: its contents are not shown.",
+  "changes.cutHere": "The rest of the changes is left out here.",
+  "changes.restOfLine": (n: number) => `[${count(n, "more character", "more characters")}, not shown]`,
+  "changes.moreLines": (n: number) => `Show ${count(n, "more line", "more lines")}`,
   "changes.noLines": "No lines have changed.",
 
   "files.path": "Path",
