@@ -16,7 +16,6 @@ LOGGED_OUT: Final = {
     "/login": [Name("textbox", "Email"), Name("button", "Log in")],
     "/password": [Name("button", "Set the password")],
     "/docs": [Name("heading", "Errors")],
-    "/no-such-page": [Name("heading", "There is no such page"), Name("link", "Go to the sessions")],
 }
 
 ROUTES: Final = {
@@ -88,6 +87,11 @@ ROUTES: Final = {
     ],
     "/device": [Name("heading", "Connect a machine"), Name("textbox", "Code")],
     "/device?code={device}": [Name("button", "Approve"), Name("button", "Reject")],
+    "/no-such-page": [
+        Name("heading", "There is no such page"),
+        Name("link", "Go to the sessions"),
+        Name("navigation", "Main"),
+    ],
     "/account": [
         Name("heading", "Account"),
         Name("heading", "API keys"),

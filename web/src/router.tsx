@@ -15,6 +15,7 @@ import { Shell } from "./routes/shell";
 import { SessionsPage } from "./routes/sessions";
 import { keepDraftsOf } from "./session/drafts";
 import { loadCode, readSession } from "./session/load";
+import { keepSpots } from "./ui/return-place";
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
 
@@ -43,7 +44,19 @@ const shell = createRoute({
   },
 });
 
-const sessions = createRoute({ getParentRoute: () => shell, path: "/", component: SessionsPage });
+/** Return these parts of an address's query that are texts with something in them. */
+function texts<K extends string>(search: Record<string, unknown>, ...names: K[]): Partial<Record<K, string>> {
+  // A text of digits only is read as a number.
+  const given = names.flatMap((name) => (search[name] === undefined || search[name] === "" ? [] : [[name, String(search[name])]]));
+  return Object.fromEntries(given) as Partial<Record<K, string>>;
+}
+
+const sessions = createRoute({
+  getParentRoute: () => shell,
+  path: "/",
+  component: SessionsPage,
+  validateSearch: (search: Record<string, unknown>) => texts(search, "q", "status", "machine"),
+});
 const inbox = createRoute({
   getParentRoute: () => shell,
   path: "/inbox",
@@ -53,6 +66,7 @@ const machines = createRoute({
   getParentRoute: () => shell,
   path: "/machines",
   component: lazyRouteComponent(() => import("./routes/machines"), "MachinesPage"),
+  validateSearch: (search: Record<string, unknown>) => texts(search, "q"),
 });
 const machine = createRoute({
   getParentRoute: () => shell,
@@ -83,6 +97,7 @@ const history = createRoute({
   getParentRoute: () => shell,
   path: "/history",
   component: lazyRouteComponent(() => import("./routes/history"), "HistoryPage"),
+  validateSearch: (search: Record<string, unknown>) => texts(search, "q"),
 });
 const webhooks = createRoute({
   getParentRoute: () => shell,
@@ -98,10 +113,10 @@ const device = createRoute({
   getParentRoute: () => shell,
   path: "/device",
   component: lazyRouteComponent(() => import("./routes/device"), "DevicePage"),
-  // A code of digits only is read as a number.
-  validateSearch: (search: Record<string, unknown>): { code?: string } =>
-    typeof search.code === "string" || typeof search.code === "number" ? { code: String(search.code).slice(0, 64) } : {},
+  validateSearch: (search: Record<string, unknown>) => texts(search, "code"),
 });
+/** What is none of these, inside the frame: its navigation leads on. */
+const nowhere = createRoute({ getParentRoute: () => shell, path: "/$", component: NotFoundPage });
 
 export type Tab = "chat" | "terminal" | "changes" | "files" | "debug";
 const TABS: Tab[] = ["chat", "terminal", "changes", "files", "debug"];
@@ -109,13 +124,14 @@ const TABS: Tab[] = ["chat", "terminal", "changes", "files", "debug"];
 export const router = createRouter({
   routeTree: root.addChildren([
     login,
-    shell.addChildren([sessions, inbox, machines, machine, session, history, webhooks, webhook, device, account]),
+    shell.addChildren([sessions, inbox, machines, machine, session, history, webhooks, webhook, device, account, nowhere]),
   ]),
   basepath: BASE_PATH,
   defaultPreload: "intent",
   defaultNotFoundComponent: NotFoundPage,
-  scrollRestoration: false,
+  scrollRestoration: false, // a chat has its own place to be at
 });
+keepSpots(router);
 
 declare module "@tanstack/react-router" {
   interface Register {

@@ -18,6 +18,7 @@ export type Chat = Schemas["Chat"];
 export type Message = Schemas["Message"];
 export type Control = Schemas["Control"];
 export type Approval = Schemas["Approval"];
+export type Provider = DaemonStatus["availableProviders"][number];
 export type Webhook = Schemas["Webhook"];
 export type Delivery = Schemas["Delivery"];
 

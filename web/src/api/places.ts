@@ -9,12 +9,32 @@ export interface Place {
 
 const ORDER = { waiting_approval: 0, generating: 1, error: 2, idle: 3 };
 
-/** Those that wait for approval first, then by status, the most recently active first. */
+/** The rank of a session whose machine is offline: it is shown as it was last, and nobody can answer it. */
+const OFFLINE = 5;
+
+const rank = ({ session, machine }: Place) => (machine.connected === false ? OFFLINE : (ORDER[session.status] ?? 4));
+
+/** Those that wait for approval first, then by status, the most recently active first; offline ones last. */
 export function bySessionUrgency(one: Place, other: Place): number {
-  return (
-    (ORDER[one.session.status] ?? 4) - (ORDER[other.session.status] ?? 4) ||
-    other.session.lastActivityAt - one.session.lastActivityAt
-  );
+  return rank(one) - rank(other) || other.session.lastActivityAt - one.session.lastActivityAt;
+}
+
+/** The folder that worktrees are made in, beside their repository, ends so. */
+const WORKTREES = ".worktrees";
+
+/** Return the path of the directory that a session was launched for: of a worktree, that of its repository. */
+export function repositoryPath({ workspace, worktree }: Pick<Session, "workspace" | "worktree">): string | undefined {
+  if (!worktree) return workspace?.path;
+  const folder = worktree.path.slice(0, worktree.path.lastIndexOf("/"));
+  return folder.endsWith(WORKTREES) ? folder.slice(0, -WORKTREES.length) : undefined;
+}
+
+/** Return in a few words where a session works: its directory; of a worktree, the repository and branch. */
+export function workplace(session: Pick<Session, "workspace" | "worktree">): { name: string; branch: string | undefined } {
+  const { workspace, worktree } = session;
+  const path = worktree && repositoryPath(session);
+  const name = path ? path.slice(path.lastIndexOf("/") + 1) : (workspace?.name ?? "");
+  return { name, branch: worktree?.branch };
 }
 
 /** Return each session with its machine, the most urgent first. Those of a revoked machine are left out. */

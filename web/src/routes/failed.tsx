@@ -10,13 +10,11 @@ import { useTitle } from "@/ui/page";
 export function NotFoundPage() {
   useTitle(t("app.notFound"));
   return (
-    <main>
-      <Empty heading="h1" icon={<Compass />} title={t("app.notFound")} hint={t("app.notFoundHint")}>
-        <Link to="/" className={buttonClass("primary")}>
-          {t("app.home")}
-        </Link>
-      </Empty>
-    </main>
+    <Empty heading="h1" icon={<Compass />} title={t("app.notFound")} hint={t("app.notFoundHint")}>
+      <Link to="/" className={buttonClass("primary")}>
+        {t("app.home")}
+      </Link>
+    </Empty>
   );
 }
 

@@ -1,6 +1,6 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
-import { useEffect, useState } from "react";
 import { api, explain, type EndReason, type Session } from "@/api/client";
 import { machineOf } from "@/api/places";
 import { machinesQuery } from "@/api/queries";
@@ -13,9 +13,10 @@ import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
+import { useFilterText } from "./use-filter-text";
 
+const route = getRouteApi("/shell/history");
 const PAGE = 50;
-const TYPING_MS = 250;
 
 const ENDS: Record<EndReason, string> = {
   stopped: t("history.stopped"),
@@ -30,12 +31,10 @@ function endOf(reason: Session["endReason"] | undefined): string | undefined {
 }
 
 export function HistoryPage() {
-  const [text, setText] = useState("");
-  const [q, setQ] = useState("");
-  useEffect(() => {
-    const timer = setTimeout(() => setQ(text.trim()), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
+  const { q: typed } = route.useSearch();
+  const navigate = route.useNavigate();
+  const [text, setText] = useFilterText(typed, (next) => navigate({ search: next ? { q: next } : {}, replace: true }));
+  const q = (typed ?? "").trim();
   const history = useInfiniteQuery({
     queryKey: ["history", q],
     staleTime: 0,

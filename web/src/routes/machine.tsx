@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Check, CircleDashed, Minus, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
-import { api, ApiError, explain } from "@/api/client";
+import { api, ApiError, explain, type Provider } from "@/api/client";
 import { bySessionUrgency, type Place } from "@/api/places";
 import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
 import { t, visible } from "@/text";
@@ -12,12 +12,14 @@ import { Confirm } from "@/ui/dialog";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Page } from "@/ui/page";
 import { Status } from "@/ui/status";
-import { machineState } from "./machines";
+import { Load, machineState } from "./machines";
 import { SessionRow } from "./sessions";
 import { Terminals } from "./terminals";
 
 const Launch = lazy(() => import("./launch"));
 const route = getRouteApi("/shell/machines/$daemonId");
+
+const BACK = { to: "/machines", label: t("machines.title") } as const;
 
 export function MachinePage() {
   const { daemonId } = route.useParams();
@@ -39,7 +41,7 @@ export function MachinePage() {
       );
     }
     return (
-      <Page title={visible(known?.nickname ?? t("machines.one"))}>
+      <Page title={visible(known?.nickname ?? t("machines.one"))} back={BACK}>
         {machine.error ? <Alert className="m-4">{explain(machine.error)}</Alert> : <Skeleton />}
       </Page>
     );
@@ -47,9 +49,8 @@ export function MachinePage() {
 
   const places = data.sessions.map((session): Place => ({ session, machine: data })).sort(bySessionUrgency);
   const system = data.machine;
-  const providers = [...data.availableProviders].sort(
-    (one, other) => Number(other.installed) - Number(one.installed) || one.displayName.localeCompare(other.displayName),
-  );
+  const providers = [...data.availableProviders].sort((one, other) => one.displayName.localeCompare(other.displayName));
+  const missing = providers.filter((provider) => !provider.installed);
   const refresh = () =>
     Promise.all([
       queryClient.invalidateQueries({ queryKey: ["machines"] }),
@@ -59,6 +60,7 @@ export function MachinePage() {
   return (
     <Page
       title={visible(data.nickname)}
+      back={BACK}
       actions={
         <>
           {data.connected && (
@@ -78,19 +80,30 @@ export function MachinePage() {
       </div>
       {system && (
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 border-b border-line px-4 py-4 text-sm sm:grid-cols-3 sm:px-6 lg:grid-cols-[repeat(6,auto)]">
-          <Fact label={t("machines.load")} value={system.loadavg.map((load) => load.toFixed(2)).join("  ")} />
-          <Fact
-            label={t("machines.memory")}
-            value={t("machines.memoryUse", bytes(system.totalMem - system.freeMem), bytes(system.totalMem))}
-          />
-          <Fact label={t("machines.system")} value={`${system.platform} ${system.arch}`} hint={system.release} />
-          <Fact label={t("machines.uptime")} value={duration(system.uptime)} hint={t("machines.processors", system.cpus)} />
-          <Fact
-            label={data.connected ? t("machines.connectedSince") : t("machines.lastSeen")}
-            value={exactTime((data.connected ? data.connectedAt : data.lastSeenAt) ?? 0)}
-          />
-          <Fact label={t("machines.version")} value={data.version} />
+          {data.connected && (
+            <>
+              <Fact label={t("machines.load")} hint={system.loadavg.map((load) => load.toFixed(2)).join(", ")}>
+                <Load system={system} />
+              </Fact>
+              <Fact label={t("machines.memory")}>
+                {t("machines.memoryUse", bytes(system.totalMem - system.freeMem), bytes(system.totalMem))}
+              </Fact>
+              <Fact label={t("machines.uptime")}>{duration(system.uptime)}</Fact>
+            </>
+          )}
+          <Fact label={t("machines.system")} hint={system.release}>
+            {`${system.platform} ${system.arch}, ${t("machines.processors", system.cpus)}`}
+          </Fact>
+          <Fact label={data.connected ? t("machines.connectedSince") : t("machines.lastSeen")}>
+            {exactTime((data.connected ? data.connectedAt : data.lastSeenAt) ?? 0)}
+          </Fact>
+          <Fact label={t("machines.version")}>{data.version}</Fact>
         </dl>
+      )}
+      {data.connected && (
+        <Section title={t("machines.terminals")}>
+          <Terminals daemonId={daemonId} />
+        </Section>
       )}
       <Section
         title={t("sessions.title")}
@@ -105,34 +118,23 @@ export function MachinePage() {
         {places.length > 0 ? (
           <ul aria-label={t("sessions.list")} className="border-t border-line">
             {places.map((place) => (
-              <SessionRow key={place.session.id} place={place} />
+              <SessionRow key={place.session.id} place={place} here />
             ))}
           </ul>
         ) : (
           <p className="px-4 pb-3 text-sm text-soft sm:px-6">{t("machines.noSessions")}</p>
         )}
       </Section>
-      {data.connected && (
-        <Section title={t("machines.terminals")}>
-          <Terminals daemonId={daemonId} />
-        </Section>
-      )}
       <Section title={t("machines.agents")}>
-        <ul className="grid gap-x-6 px-4 pb-6 sm:grid-cols-2 sm:px-6 lg:grid-cols-3">
-          {providers.map((provider) => (
-            <li key={provider.type} className="flex h-8 items-center gap-2 text-sm">
-              {provider.installed ? (
-                <Check className="size-4 text-good" aria-hidden />
-              ) : (
-                <Minus className="size-4 text-faint" aria-hidden />
-              )}
-              <span className={provider.installed ? "" : "text-faint"}>{provider.displayName}</span>
-              <span className="ml-auto truncate text-xs text-faint" title={provider.path ?? undefined}>
-                {provider.error ?? (provider.installed ? t("machines.installed") : t("machines.notInstalled"))}
-              </span>
-            </li>
-          ))}
-        </ul>
+        <Providers providers={providers.filter((provider) => provider.installed)} />
+        {missing.length > 0 && (
+          <details className="px-4 pb-6 text-sm sm:px-6">
+            <summary className="mb-2 w-fit rounded-sm py-1 text-soft hover:text-text">{t("machines.missing", missing.length)}</summary>
+            <div className="-mx-4 sm:-mx-6">
+              <Providers providers={missing} />
+            </div>
+          </details>
+        )}
       </Section>
       <Confirm
         open={ask === "disconnect"}
@@ -180,11 +182,29 @@ function Section({ title, action, children }: SectionProps) {
   );
 }
 
-const Fact = ({ label, value, hint }: { label: string; value: string; hint?: string }) => (
+const Providers = ({ providers }: { providers: Provider[] }) => (
+  <ul className="grid gap-x-6 px-4 pb-3 sm:grid-cols-2 sm:px-6 lg:grid-cols-3">
+    {providers.map((provider) => (
+      <li key={provider.type} className="flex h-8 items-center gap-2 text-sm">
+        {provider.installed ? (
+          <Check className="size-4 shrink-0 text-good" aria-hidden />
+        ) : (
+          <Minus className="size-4 shrink-0 text-faint" aria-hidden />
+        )}
+        <span className={provider.installed ? "" : "text-faint"}>{provider.displayName}</span>
+        <span className="ml-auto truncate text-xs text-faint" title={provider.path ?? undefined}>
+          {provider.error ?? (provider.installed ? t("machines.installed") : t("machines.notInstalled"))}
+        </span>
+      </li>
+    ))}
+  </ul>
+);
+
+const Fact = ({ label, hint, children }: { label: string; hint?: string; children: React.ReactNode }) => (
   <div className="min-w-0">
     <dt className="text-xs text-faint">{label}</dt>
     <dd className="wrap-anywhere tabular-nums" title={hint}>
-      {value}
+      {children}
     </dd>
   </div>
 );

@@ -1,5 +1,6 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { MonitorSmartphone, Plus } from "lucide-react";
+import { getRouteApi } from "@tanstack/react-router";
+import { MonitorSmartphone, Plus, TriangleAlert } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { explain, type Daemon, type DaemonStatus } from "@/api/client";
 import { machineQuery, machinesQuery } from "@/api/queries";
@@ -13,7 +14,9 @@ import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
+import { useFilterText } from "./use-filter-text";
 
+const route = getRouteApi("/shell/machines");
 const Connect = lazy(() => import("./connect"));
 
 /** Of how many machines the figures are read, each with a request of its own: a login may make 600 a minute. */
@@ -33,7 +36,9 @@ export function MachinesPage() {
   const machines = useQuery({ ...machinesQuery, refetchInterval: 5000 });
   const list = machines.data ?? [];
   const [connecting, setConnecting] = useState(() => readDraft("connect") !== "");
-  const [text, setText] = useState("");
+  const { q } = route.useSearch();
+  const navigate = route.useNavigate();
+  const [text, setText] = useFilterText(q, (next) => navigate({ search: next ? { q: next } : {}, replace: true }));
   const connect = (
     <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setConnecting(true)}>
       {t("machines.connect")}
@@ -58,7 +63,7 @@ export function MachinesPage() {
         )
       ) : (
         <>
-          {list.length > 5 && (
+          {(list.length > 5 || text !== "") && (
             <div className="border-b border-line px-4 py-2 sm:px-6">
               <SearchBox label={t("machines.filter")} value={text} onChange={setText} />
             </div>
@@ -80,7 +85,8 @@ export function MachinesPage() {
 
 function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
   const full = "sessions" in machine && machine.sessions ? (machine as DaemonStatus) : undefined;
-  const system = full?.machine;
+  const online = machine.connected !== false;
+  const system = online ? full?.machine : undefined; // the figures of an offline one are of the past
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2.5 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
       <Status value={machineState(machine)} className="max-sm:order-last sm:w-28" />
@@ -92,30 +98,57 @@ function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
           {[
             machine.hostname !== machine.nickname && visible(machine.hostname),
             machine.platform,
-            full && t("machines.sessions", full.sessions.length),
+            online && full && t("machines.sessions", full.sessions.length),
             machine.version,
           ]
             .filter(Boolean)
             .join(" · ")}
         </p>
+        {system && (
+          <p className="text-sm text-faint tabular-nums lg:hidden">
+            {t("machines.load")} <Load system={system} />
+          </p>
+        )}
       </div>
-      {system && (
+      {system ? (
         <dl className="hidden shrink-0 gap-6 text-right text-sm tabular-nums lg:flex">
-          <Figure label={t("machines.load")} value={system.loadavg[0]?.toFixed(2) ?? "–"} />
-          <Figure
-            label={t("machines.memory")}
-            value={t("machines.memoryUse", bytes(system.totalMem - system.freeMem), bytes(system.totalMem))}
-          />
+          <Figure label={t("machines.load")}>
+            <Load system={system} />
+          </Figure>
+          <Figure label={t("machines.memory")}>
+            {t("machines.memoryUse", bytes(system.totalMem - system.freeMem), bytes(system.totalMem))}
+          </Figure>
         </dl>
+      ) : (
+        !online &&
+        machine.lastSeenAt !== null && (
+          <dl className="shrink-0 text-right text-sm tabular-nums">
+            <Figure label={t("machines.lastSeen")}>
+              <Age at={machine.lastSeenAt} />
+            </Figure>
+          </dl>
+        )
       )}
-      {full && !full.connected && full.lastSeenAt && <Age at={full.lastSeenAt} className="text-sm text-faint" />}
     </li>
   );
 }
 
-const Figure = ({ label, value }: { label: string; value: string }) => (
+/** The load of the last minute and the processors that it is for, with a mark if they are too few. */
+export function Load({ system }: { system: DaemonStatus["machine"] & object }) {
+  const [load = 0] = system.loadavg;
+  const text = t("machines.loadOf", load.toFixed(2), system.cpus);
+  if (load <= system.cpus) return text;
+  return (
+    <span className="text-waiting">
+      <TriangleAlert className="mr-1 inline size-3.5 align-text-bottom" aria-hidden />
+      {text} <span className="max-sm:sr-only">{t("machines.overloaded")}</span>
+    </span>
+  );
+}
+
+const Figure = ({ label, children }: { label: string; children: React.ReactNode }) => (
   <div>
     <dt className="text-xs text-faint">{label}</dt>
-    <dd className="text-soft">{value}</dd>
+    <dd className="text-soft">{children}</dd>
   </div>
 );

@@ -1,4 +1,4 @@
-import { Link } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { explain, type SessionStatus } from "@/api/client";
@@ -7,30 +7,45 @@ import type { Place } from "@/api/places";
 import { loadCode } from "@/session/load";
 import { t, visible } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
+import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox, Select } from "@/ui/field";
 import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
+import { Workplace } from "@/ui/workplace";
+import { useFilterText } from "./use-filter-text";
 
+const route = getRouteApi("/shell/");
 const Launch = lazy(() => import("./launch"));
 const STATUSES = ["waiting_approval", "generating", "error", "idle"] as const satisfies readonly SessionStatus[];
 // A status that is missing above is an error of tsc here.
 ({}) satisfies Record<Exclude<SessionStatus, (typeof STATUSES)[number]>, never>;
 
-/** Whether each word of the filter is in the session's title, type, directory or machine. */
+type Filters = { q?: string; status?: string; machine?: string };
+
+/** Whether each word of the filter is in the session's title, type, directory, branch or machine. */
 export function matches({ session, machine }: Place, text: string): boolean {
-  const all = [session.title, session.type, session.name, session.workspace?.path, machine.nickname, machine.hostname];
+  const { title, type, name, workspace, worktree } = session;
+  const all = [title, type, name, workspace?.path, worktree?.branch, machine.nickname, machine.hostname];
   const searched = all.filter(Boolean).join("\n").toLowerCase();
   return text.toLowerCase().split(/\s+/).every((word) => searched.includes(word));
 }
 
 export function SessionsPage() {
   const { places, machines, isPending, error } = useFleet();
-  const [text, setText] = useState("");
-  const [status, setStatus] = useState("");
-  const [machineId, setMachineId] = useState("");
+  const { q, status = "", machine: machineId = "" } = route.useSearch();
+  const navigate = route.useNavigate();
+  const filter = (name: keyof Filters, value: string) =>
+    navigate({
+      search: (search: Filters) => {
+        const { [name]: _, ...others } = search;
+        return value ? { ...others, [name]: value } : others;
+      },
+      replace: true,
+    });
+  const [text, setText] = useFilterText(q, (next) => filter("q", next));
   const [launching, setLaunching] = useState(false);
   useEffect(() => {
     // Most often a session is opened next.
@@ -45,8 +60,7 @@ export function SessionsPage() {
   );
   const clear = () => {
     setText("");
-    setStatus("");
-    setMachineId("");
+    void navigate({ search: {}, replace: true });
   };
   const launch = machines.length > 0 && (
     <Button look="primary" icon={<Plus className="size-4" aria-hidden />} onClick={() => setLaunching(true)}>
@@ -64,14 +78,14 @@ export function SessionsPage() {
             onChange={setText}
             className="min-w-40 grow basis-40"
           />
-          <Select inline label={t("status.label")} value={status} onChange={(event) => setStatus(event.target.value)}>
+          <Select inline label={t("status.label")} value={status} onChange={(event) => void filter("status", event.target.value)}>
             <option value="">{t("status.all")}</option>
             {STATUSES.map((one) => (
               <option key={one}>{one}</option>
             ))}
           </Select>
           {machines.length > 1 && (
-            <Select inline label={t("sessions.machine")} value={machineId} onChange={(event) => setMachineId(event.target.value)}>
+            <Select inline label={t("sessions.machine")} value={machineId} onChange={(event) => void filter("machine", event.target.value)}>
               <option value="">{t("sessions.allMachines")}</option>
               {machines.map((machine) => (
                 <option key={machine.id} value={machine.id}>
@@ -111,30 +125,34 @@ export function SessionsPage() {
   );
 }
 
-/** A session in a list: its link, where it is, and its status. */
-export function SessionRow({ place: { session, machine } }: { place: Place }) {
+/** A session in a list: its link, where it is, and its status. On the page of its machine, that is not named. */
+export function SessionRow({ place: { session, machine }, here = false }: { place: Place; here?: boolean }) {
+  const offline = machine.connected === false;
+  const error = session.status === "error" ? session.error : null;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:h-11 sm:px-6 sm:py-0">
-      <Status value={session.status} className="max-sm:order-last sm:w-36" />
+      <Status value={session.status} className={cn("max-sm:order-last sm:w-36", offline && "opacity-60")} />
       <div className="flex min-w-0 grow flex-col gap-x-3 sm:flex-row sm:items-baseline">
-        <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium">
+        <RowLink
+          to="/sessions/$targetId"
+          params={{ targetId: session.targetId }}
+          className={cn("font-medium sm:min-w-2/5", offline && "text-soft")}
+        >
           {visible(session.title ?? session.type)}
         </RowLink>
-        <span className="truncate text-sm text-faint max-sm:hidden">
-          {session.title ? session.name : ""}
-          {session.error && session.status === "error" && <span className="text-bad"> {visible(session.error)}</span>}
+        <span className="truncate text-sm text-faint max-sm:hidden sm:shrink-4">
+          {session.title && !error?.startsWith(session.name) ? session.name : ""}
+          {error && <span className="text-bad"> {visible(error)}</span>}
         </span>
-        <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:shrink-0">
+        <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:min-w-24 sm:shrink-2">
           {session.title && <span className="shrink-0 sm:hidden">{session.name}</span>}
-          {session.workspace && (
-            <span className="truncate sm:max-w-44" title={visible(session.workspace.path)}>
-              {visible(session.workspace.name)}
+          <Workplace session={session} className="sm:max-w-56" />
+          {!here && (
+            <span className="truncate sm:max-w-48">
+              {visible(machine.nickname)}
+              {offline && ` (${t("machines.offline")})`}
             </span>
           )}
-          <span className="truncate sm:max-w-48">
-            {visible(machine.nickname)}
-            {machine.connected === false && ` (${t("machines.offline")})`}
-          </span>
           <Age at={session.lastActivityAt} className="shrink-0 tabular-nums sm:w-10 sm:text-right" />
         </span>
       </div>

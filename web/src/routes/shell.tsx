@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useNavigate, useRouter, useRouterState, type LinkProps } from "@tanstack/react-router";
+import { Link, Outlet, useNavigate, useRouter, useRouterState } from "@tanstack/react-router";
 import {
   Ellipsis,
   History,
@@ -227,12 +227,13 @@ interface NavLinkProps {
 
 function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active }: NavLinkProps) {
   const count = to === "/inbox" ? waiting : 0;
-  const exact: LinkProps["activeOptions"] = { exact: to === "/" };
+  // A session belongs to the list of sessions.
+  const within = useRouterState({ select: ({ location }) => to === "/" && location.pathname.startsWith("/sessions/") });
   return (
     <Link
       to={to}
-      activeOptions={exact}
-      inactiveProps={{ className }}
+      activeOptions={{ exact: to === "/", includeSearch: false }}
+      inactiveProps={within ? { className: cn(className, active), "aria-current": "true" } : { className }}
       activeProps={{ className: cn(className, active), "aria-current": "page" }}
     >
       <Icon className="size-4 max-md:size-5" aria-hidden />

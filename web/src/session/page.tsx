@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useRouterState } from "@tanstack/react-router";
-import { ArrowLeft, CircleDashed, Play, Power } from "lucide-react";
+import { CircleDashed, Play, Power } from "lucide-react";
 import { lazy, memo, Suspense, useEffect, useMemo, useRef, useState, type RefObject } from "react";
 import { api, ApiError, explain, type Control, type EndReason } from "@/api/client";
 import { useFleet } from "@/api/fleet";
@@ -8,6 +8,7 @@ import { machineOf } from "@/api/places";
 import { chatQuery, endedQuery, machineQuery, queryClient, statusQuery } from "@/api/queries";
 import type { Tab } from "@/router";
 import { t, visible } from "@/text";
+import { BackLink } from "@/ui/back-link";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
@@ -168,11 +169,7 @@ function Unread({ title, query }: UnreadProps) {
   );
 }
 
-const BACK = (
-  <Link to="/" aria-label={t("session.back")} className={cn(buttonClass("quiet", true), "md:hidden")}>
-    <ArrowLeft className="size-4" aria-hidden />
-  </Link>
-);
+const BACK = <BackLink to="/" label={t("session.back")} className="sm:-ml-2" />;
 
 interface HeaderProps {
   title: string;

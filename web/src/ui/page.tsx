@@ -1,9 +1,7 @@
-import { Link, type LinkProps } from "@tanstack/react-router";
-import { ArrowLeft } from "lucide-react";
+import type { LinkProps } from "@tanstack/react-router";
 import { useEffect, type ReactNode } from "react";
 import { t } from "@/text";
-import { buttonClass } from "./button";
-import { cn } from "./cn";
+import { BackLink } from "./back-link";
 
 interface PageProps {
   title: string;
@@ -21,16 +19,12 @@ export function Page({ title, actions, back, children }: PageProps) {
     <div className="flex h-full flex-col">
       <header className="flex min-h-13 shrink-0 items-center justify-between gap-3 border-b border-line px-4 sm:px-6">
         <div className="flex min-w-0 items-center gap-1">
-          {back && (
-            <Link to={back.to} aria-label={back.label} title={back.label} className={cn(buttonClass("quiet", true), "-ml-2")}>
-              <ArrowLeft className="size-4" aria-hidden />
-            </Link>
-          )}
+          {back && <BackLink {...back} className="-ml-2" />}
           <h1 className="truncate text-base">{title}</h1>
         </div>
         <div className="flex items-center gap-2">{actions}</div>
       </header>
-      <div className="min-h-0 grow overflow-y-auto">{children}</div>
+      <div data-page className="min-h-0 grow overflow-y-auto">{children}</div>
     </div>
   );
 }

@@ -36,6 +36,7 @@ export function Status({ value, className }: { value: string; className?: string
   return (
     <span
       role="status"
+      aria-live="off" // in a list of 60, each change would be read out
       aria-label={value}
       title={hint}
       className={cn("inline-flex shrink-0 items-center gap-1.5 text-xs font-medium whitespace-nowrap", look, className)}
