@@ -24,7 +24,10 @@ REPLACEMENTS: Final = (
     (r"\bawait ", ""),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\basyncio\.sleep\b", "time.sleep"),
-    (r"^import asyncio\n", ""),
+    (r"\basyncio\.Lock\b", "threading.Lock"),
+    (r"^import asyncio\n", "import threading\nimport time\n"),
+    (r" \| Awaitable\[.+?\]", ""),
+    (r"^.*# asynchronous only\n", ""),
     (r"\basynchronous\b", "synchronous"),
     (r"\baclosing\b", "closing"),
     (r"\baclose\b", "close"),
@@ -38,10 +41,8 @@ def generated(source: Path) -> str:
     text = source.read_text()
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
-    if "time.sleep" in text and not re.search(r"^import time$", text, re.MULTILINE):
-        text = re.sub(r"^(import|from) ", r"import time\n\1 ", text, count=1, flags=re.MULTILINE)
     text = HEADER.format(source.name) + text
-    for arguments in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+    for arguments in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         name = str(SDK / "synchronous" / source.name)
         command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", name, "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

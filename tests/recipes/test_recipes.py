@@ -110,6 +110,20 @@ async def test_three_agents_in_three_worktrees(workplace: Workplace, repository:
     assert printed.count("+++ b/demo.txt") == 3
 
 
+async def test_what_an_agent_has_committed_is_compared(
+    workplace: Workplace, repository: Path
+) -> None:
+    commit = (
+        "echo made >made.txt && git add made.txt && "
+        "git -c user.name=T -c user.email=t@example.org commit --quiet --message=Made"
+    )
+    arguments = ("laptop", str(repository), commit, "shell")
+    async with Recipe("compare.md", *arguments, env=variables(workplace)) as recipe:
+        code, printed = await recipe.ends()
+    assert code == 0
+    assert "## try-1-shell: idle\n  made.txt  +1 -0" in printed
+
+
 class Slack:
     """Slack: it takes messages, and signs what it sends."""
 

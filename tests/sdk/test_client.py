@@ -11,7 +11,7 @@ import pytest
 
 from outrider.contract.commands import Directory, FileContents
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, PendingAction
 from outrider.sdk import (
     ApiError,
     ApprovalRequired,
@@ -67,9 +67,13 @@ async def test_the_reply_of_a_turn_has_only_its_own_messages(agent: AsyncAgent) 
     assert {one.id for one in first.messages}.isdisjoint(one.id for one in second.messages)
 
 
-async def test_a_failed_turn_is_a_reply_with_its_status(agent: AsyncAgent) -> None:
-    assert (await agent.ask("fail", timeout=PATIENCE)).status == "error"
-    assert (await agent.ask("Better?", timeout=PATIENCE)).status == "idle"
+async def test_a_failed_turn_is_a_reply_with_its_error(agent: AsyncAgent) -> None:
+    failed = await agent.ask("fail", timeout=PATIENCE)
+    assert failed.status == "error"
+    assert failed.error == (await agent.status()).error
+    assert failed.error
+    better = await agent.ask("Better?", timeout=PATIENCE)
+    assert (better.status, better.error) == ("idle", None)
 
 
 async def test_an_approval_interrupts_an_ask(agent: AsyncAgent, client: AsyncOutrider) -> None:
@@ -96,6 +100,58 @@ async def test_a_rejection_by_option(agent: AsyncAgent) -> None:
     (option,) = (one for one in caught.value.action.options if one.kind == "reject_once")
     await agent.reject(option_id=option.id)
     assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).text == "Rejected."
+
+
+async def test_a_function_answers_approvals(agent: AsyncAgent) -> None:
+    asked: list[PendingAction] = []
+
+    def by_option(action: PendingAction) -> str:
+        asked.append(action)
+        return next(option.id for option in action.options if option.kind == "reject_once")
+
+    async def later(action: PendingAction) -> str:
+        asked.append(action)
+        return "approve"
+
+    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=by_option)
+    assert reply.text.endswith("Rejected.")
+    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=later)
+    assert reply.text.endswith("Approved.")
+    assert ["demo.txt" in action.message for action in asked] == [True, True]
+    assert (await agent.ask("edit", timeout=PATIENCE, on_approval="reject")).status == "idle"
+    cursor = (await agent.send("tool")).cursor
+    assert (await agent.reply(cursor, timeout=PATIENCE, on_approval="approve")).status == "idle"
+
+
+async def test_an_approval_in_a_stream_is_answered(agent: AsyncAgent) -> None:
+    streamed = agent.stream("tool", timeout=PATIENCE, on_approval="approve")
+    messages = [part async for part in streamed if isinstance(part, Message)]
+    assert messages[-1].content == "Approved."
+    assert messages == (await agent.chat(limit=len(messages))).messages
+
+
+async def test_a_question_that_a_function_leaves_open(agent: AsyncAgent) -> None:
+    with pytest.raises(ApprovalRequired) as caught:
+        await agent.ask("tool", timeout=PATIENCE, on_approval=lambda _: None)
+    with pytest.raises(ValueError, match="no answer"):
+        await agent.reply(caught.value.cursor, timeout=PATIENCE, on_approval=lambda _: "maybe")
+    await agent.reject()
+    await agent.reply(caught.value.cursor, timeout=PATIENCE)
+
+
+async def test_a_question_that_somebody_else_answers_first(agent: AsyncAgent) -> None:
+    async def too_late(action: PendingAction) -> str:
+        await agent.approve(action_id=action.id)
+        return "reject"
+
+    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=too_late)
+    assert reply.text.endswith("Approved.")
+
+
+async def test_an_agent_stops_with_its_context(machine: AsyncMachine, workplace: Workplace) -> None:
+    async with await machine.launch("demo", dir=str(workplace.project)) as agent:
+        assert (await agent.ask("Hello", timeout=PATIENCE)).status == "idle"
+    assert (await agent.chat(limit=1)).state == "ended"
 
 
 async def test_an_ask_that_takes_too_long_goes_on(agent: AsyncAgent) -> None:
@@ -165,6 +221,21 @@ async def test_stopping_a_session_that_has_ended_does_nothing(
     assert (await client.agent(agent.id).stop()).stopped == []
     with pytest.raises(NotFound):
         await client.agent(f"{machine.id}:session:{new_id('session')}").stop()
+
+
+async def test_stopping_an_ended_session_still_removes_its_worktree(
+    machine: AsyncMachine, tmp_path: Path
+) -> None:
+    for command in ("init --quiet", "-c user.name=T -c user.email=t@t commit -qm A --allow-empty"):
+        assert (await machine.run(f"git {command}", cwd=str(tmp_path))).exit_code == 0
+    agent = await machine.launch("demo", dir=str(tmp_path), worktree="try")
+    workspace = (await agent.status()).workspace
+    assert workspace is not None
+    await agent.stop()
+    assert (await machine.run(f"ls {workspace.path}")).exit_code == 0
+    assert (await agent.stop(remove_worktree=True)).stopped == []
+    assert (await machine.run(f"ls {workspace.path}")).exit_code != 0
+    await agent.stop(remove_worktree=True)
 
 
 async def test_the_queue_and_deliveries(agent: AsyncAgent) -> None:
@@ -240,6 +311,30 @@ async def test_events_from_now_on_and_after_one(client: AsyncOutrider, agent: As
     assert await follow(before) == first
 
 
+async def test_events_have_typed_payloads(client: AsyncOutrider, agent: AsyncAgent) -> None:
+    before = await last_cursor(client, agent)
+    await agent.ask("tool", timeout=PATIENCE, on_approval="approve")
+    await agent.ask("fail", timeout=PATIENCE)
+    seen: dict[str, Event] = {}
+    async with aclosing(client.events(target=agent.id, after=before)) as events:
+        async with asyncio.timeout(PATIENCE):
+            async for event in events:
+                seen[event.event] = event
+                if event.event == "agent:error":
+                    break
+    opened, resolved = seen["approval:opened"], seen["approval:resolved"]
+    assert opened.action is not None
+    assert opened.answer is None
+    assert resolved.action == opened.action
+    assert resolved.answer is not None
+    assert (resolved.answer.action, resolved.answer.by.kind) == ("approve", "key")
+    message = seen["chat:message"].message
+    assert message is not None
+    assert message.content == seen["chat:message"].payload["message"]["content"]
+    assert seen["agent:error"].error
+    assert seen["agent:error"].message is None
+
+
 async def last_cursor(client: AsyncOutrider, agent: AsyncAgent) -> str:
     """Return the cursor of an event that has just happened."""
     async with aclosing(client.events("session:*,agent:*,chat:*", target=agent.id)) as events:
@@ -302,6 +397,9 @@ def whole_way(client: Outrider, project: str) -> list[str]:
     steps: list[str] = []
     with client:
         machine = client.machines.get("laptop")
+        with machine.launch("demo", dir=project) as other:
+            asked = other.ask("tool", timeout=PATIENCE, on_approval=lambda _: "approve")
+        steps += [asked.text, other.chat(limit=1).state]
         agent = machine.launch("demo", dir=project)
         steps.append(agent.ask("Write a test", timeout=PATIENCE).text.splitlines()[-1])
         received = list(agent.stream("And now?", timeout=PATIENCE))
@@ -325,6 +423,8 @@ def whole_way(client: Outrider, project: str) -> list[str]:
 async def test_the_synchronous_client(workplace: Workplace) -> None:
     steps = await asyncio.to_thread(whole_way, workplace.synchronous(), str(workplace.project))
     assert steps == [
+        "Approved.",
+        "ended",
         "You said: Write a test",
         "You said: And now?",
         "Approved.",

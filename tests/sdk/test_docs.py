@@ -20,7 +20,9 @@ from tests.sdk.conftest import Workplace
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?<!<!-- run: tests/sdk/test_login.py -->\n)^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 EXAMPLES = [
     *BLOCK.findall((ROOT / "docs" / "python.md").read_text()),
     *BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text()),

@@ -9,6 +9,7 @@ import pytest
 from outrider.sdk import (
     ApiError,
     AskTimeout,
+    AsyncAgent,
     AsyncOutrider,
     AuthenticationError,
     CommandTimeout,
@@ -347,3 +348,19 @@ async def test_the_synchronous_client_retries_too() -> None:
     async with ScriptedApi([CLOSES, answer(503), answer(200)]) as api:
         assert await asyncio.to_thread(ask, api.url) == 0
     assert len(api.requests) == 3
+
+
+async def test_a_stop_that_fails_does_not_hide_what_went_wrong_first() -> None:
+    async with ScriptedApi([answer(500, b'{"error":"Offline"}')]) as api:
+        async with AsyncOutrider(api.url, "ork_x") as client:
+            agent = client.agent("machine_1:session:session_1")
+            with pytest.raises(KeyError):
+                await leave(agent, KeyError("first"))
+            with pytest.raises(MachineOffline):
+                await leave(agent, None)
+
+
+async def leave(agent: AsyncAgent, error: Exception | None) -> None:
+    async with agent:
+        if error is not None:
+            raise error

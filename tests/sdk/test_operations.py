@@ -19,11 +19,16 @@ from outrider.sdk.machine_fields import MachineFields
 from outrider.sdk.operations import Operation
 
 DOCUMENT = describe(ENDPOINTS)
+LOGINS = {"LOG_IN", "REAUTHENTICATE", "LOG_OUT"}
+"""What the client does by itself if it has a login: tests/sdk/test_login.py."""
+
 OPERATIONS: dict[str, Operation[Any]] = {
-    name: one for name, one in vars(ops).items() if isinstance(one, Operation)
+    name: one
+    for name, one in vars(ops).items()
+    if isinstance(one, Operation) and name not in LOGINS
 }
 
-# A dashboard session logs in with a password and manages keys and logins: not what a key does.
+# A dashboard session also manages keys and logins: not what a program does.
 # A WebSocket is a conversation of its own: `outrider attach`.
 COVERED = [one for one in ENDPOINTS if one.who in {"scope", "principal"} and one.socket is None]
 

@@ -1,14 +1,15 @@
 """What a stream yields of the frames of a session, whatever was left out or reordered."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.commands import Accepted
 from outrider.contract.events import TRUNCATION_NOTE
-from outrider.contract.resources import Message
+from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.sdk import Delta, Event
-from outrider.sdk.turn import StreamedTurn
+from outrider.sdk.turn import StreamedTurn, answer_of
 
 TARGET = "machine_1:session:session_1"
 TEXTS = st.text(st.sampled_from("ab\n ✓"), max_size=30)
@@ -131,3 +132,31 @@ def test_a_machine_agent_that_was_restarted_replaces_the_text() -> None:
     assert again.op == "replace"
     parts = turn.receive(event(message("msg_1", 1, "Hello world")))
     assert [part.text for part in parts if isinstance(part, Delta)] == ["ld"]
+
+
+QUESTION = PendingAction(
+    id="act_1",
+    message="Which database?",
+    options=[
+        ActionOption(id="postgres", label="PostgreSQL", kind="allow_once"),
+        ActionOption(id="stop", label="Stop and think", kind="reject_once"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("approve", ("approve", None)),
+        ("reject", ("reject", None)),
+        ("postgres", ("approve", "postgres")),
+        ("stop", ("reject", "stop")),
+    ],
+)
+def test_an_answer_is_a_verdict_or_an_option(answer: str, expected: tuple[str, str | None]) -> None:
+    assert answer_of(QUESTION, answer) == expected
+
+
+def test_an_answer_that_is_none_names_the_options() -> None:
+    with pytest.raises(ValueError, match="postgres, stop"):
+        answer_of(QUESTION, "yes")

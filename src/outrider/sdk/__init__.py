@@ -4,8 +4,8 @@
 from outrider.sdk import Outrider
 
 with Outrider() as client:
-    agent = client.machines.get("laptop").launch("claude-code", dir="/srv/app")
-    print(agent.ask("Write a test").text)
+    with client.machines.get("laptop").launch("claude-code", dir="/srv/app") as agent:
+        print(agent.ask("Write a test").text)
 ```
 
     asynchronous/   the client, with I/O; synchronous/ is generated from it
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import OutriderError
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, PendingAction
 from outrider.sdk.errors import (
     ApiError,
     ApprovalRequired,
@@ -70,6 +70,7 @@ __all__ = [
     "NotFound",
     "Outrider",
     "OutriderError",
+    "PendingAction",
     "PermissionDenied",
     "RateLimited",
     "Reply",

@@ -30,6 +30,7 @@ from outrider.contract.commands import (
 )
 from outrider.contract.outcomes import Deleted, Done
 from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus, SessionPage
+from outrider.contract.structs import Wire
 from outrider.contract.waiting import Waited
 from outrider.contract.webhooks import (
     Delivered,
@@ -42,6 +43,13 @@ from outrider.contract.webhooks import (
 )
 
 T = TypeVar("T")
+
+
+class SessionToken(Wire, kw_only=True):
+    """What the client needs of the response to a login."""
+
+    token: str
+    """The session's token, for `Authorization: Bearer`."""
 
 
 class Operation(Generic[T]):
@@ -126,5 +134,9 @@ TEST_WEBHOOK: Final = Operation("POST", "/webhooks/{webhookId}/test", Delivered)
 RESEND: Final = Operation("POST", "/webhooks/{webhookId}/deliveries/{deliveryId}/resend", Delivered)
 REPLAY: Final = Operation("POST", "/webhooks/{webhookId}/replay", Replayed)
 ROTATE_SECRET: Final = Operation("POST", "/webhooks/{webhookId}/rotate-secret", WebhookWithSecret)
+
+LOG_IN: Final = Operation("POST", "/auth/login", SessionToken)
+REAUTHENTICATE: Final = Operation("POST", "/auth/reauthenticate", SessionToken)
+LOG_OUT: Final = Operation("POST", "/auth/logout", Done)
 
 ACCOUNT: Final = Operation("GET", "/account", Account)

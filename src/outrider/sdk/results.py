@@ -1,12 +1,17 @@
 """What the client returns beside the structs of `outrider.contract`: replies and events."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from outrider.contract.commands import QueuedMessage
 from outrider.contract.event_stream import ChatDelta
-from outrider.contract.resources import AgentStatus, Message
+from outrider.contract.events import Answer, EventName
+from outrider.contract.resources import AgentStatus, Message, PendingAction, Session
 from outrider.contract.structs import Wire
+from outrider.sdk.decoding import converted
+
+T = TypeVar("T")
 
 
 class Reply(msgspec.Struct, kw_only=True, frozen=True):
@@ -18,6 +23,8 @@ class Reply(msgspec.Struct, kw_only=True, frozen=True):
     """The status that ended the turn: `idle`, or `error` if it failed."""
     cursor: str | None
     """The place in the chat after this reply."""
+    error: str | None = None
+    """Why the turn failed; None unless the status is `error`."""
 
     @property
     def text(self) -> str:
@@ -49,9 +56,49 @@ class Event(Wire, kw_only=True):
     duration: float | None = None
     """The length of the turn in seconds. Only with `agent:generating_completed`."""
     payload: dict[str, Any] = {}
-    """What is specific to this kind of event."""
+    """What is specific to this kind of event, as it was sent; the properties have it typed."""
     body: str = ""
     """The JSON exactly as the service sent it: the body that a webhook gets."""
+
+    @property
+    def message(self) -> Message | None:
+        """The message, of `chat:message`."""
+        return self._part("message", Message) if self.event == EventName.CHAT_MESSAGE else None
+
+    @property
+    def session(self) -> Session | None:
+        """The session as it is after the event, of `session:*`."""
+        return self._part("session", Session)
+
+    @property
+    def action(self) -> PendingAction | None:
+        """The question, of `approval:*`."""
+        return self._part("action", PendingAction)
+
+    @property
+    def answer(self) -> Answer | None:
+        """How the question was answered and by whom, of `approval:resolved`; else None.
+
+        Also None if nobody answered, such as when the agent has ended.
+        """
+        if self.payload.get("answeredBy") is None:
+            return None
+        names = {"action": "resolution", "optionId": "optionId", "by": "answeredBy"}
+        return converted({to: self.payload.get(of) for to, of in names.items()}, Answer)
+
+    @property
+    def queue(self) -> list[QueuedMessage] | None:
+        """The messages that wait for the agent, of `queue:changed`."""
+        return self._part("messages", list[QueuedMessage])
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, of `agent:error`, if the agent said it."""
+        return self._part("message", str) if self.event == EventName.ERROR else None
+
+    def _part(self, name: str, kind: type[T]) -> T | None:
+        value = self.payload.get(name)
+        return None if value is None else converted(value, kind)
 
 
 class Delta(ChatDelta, kw_only=True):

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from outrider.contract.commands import Accepted
+from outrider.contract.commands import Accepted, Verdict
 from outrider.contract.event_stream import StreamHeartbeat, StreamReady
 from outrider.contract.events import TRUNCATION_NOTE, EventName
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, PendingAction
 from outrider.contract.waiting import Waited
 from outrider.sdk.decoding import converted
 from outrider.sdk.errors import ApprovalRequired, AskTimeout, MachineOffline, SessionEnded
@@ -46,6 +46,25 @@ def wait_times(left: float) -> WaitTimes:
     if seconds < 1:
         return WaitTimes(1, max(left, 0.001))
     return WaitTimes(seconds, seconds + _SECONDS_BEYOND)
+
+
+def answer_of(action: PendingAction, answer: str) -> tuple[Verdict, str | None]:
+    """Return the verdict, and the id of the option, of an answer to a question.
+
+    Args:
+        answer: `approve`, `reject` or the id of one of the options.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match answer:
+        case "approve" | "reject":
+            return answer, None
+    for option in action.options:
+        if option.id == answer:
+            return ("reject" if option.kind.startswith("reject") else "approve"), option.id
+    ids = ", ".join(option.id for option in action.options)
+    raise ValueError(f"{answer!r} is no answer: give approve, reject or the id of an option: {ids}")
 
 
 class Turn:
@@ -94,6 +113,12 @@ class Turn:
                 raise self.ended()
             case _:
                 return None
+
+    def failed(self, reply: Reply, reason: str | None) -> Reply:
+        """Return a reply with the reason why it failed; without one, with what the agent said."""
+        said = " ".join(message.content for message in reply.messages if message.role == "system")
+        error = reason or said or "The turn failed: the agent did not say why"
+        return msgspec.structs.replace(reply, error=error)
 
     def ended(self) -> SessionEnded:
         """Return the error for a session that ended before the turn was over."""

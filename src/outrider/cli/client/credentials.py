@@ -9,7 +9,7 @@ import msgspec
 
 from outrider.contract.errors import OutriderError
 from outrider.sdk import Outrider
-from outrider.sdk.configuration import KEY_VARIABLE, URL_VARIABLE
+from outrider.sdk.configuration import KEY_VARIABLE, PORT_VARIABLE, URL_VARIABLE, default_url
 
 FILE_NAME: Final = "client.json"
 NO_KEY: Final = f"There is no API key: run `outrider login --server URL`, or set {KEY_VARIABLE}"
@@ -55,6 +55,8 @@ def load() -> Credentials:
     url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
     if key and url:
         return Credentials(url, key)
+    if key and os.environ.get(PORT_VARIABLE):
+        return Credentials(default_url(), key)
     saved = load_saved()
     if key:
         return Credentials(saved.server if saved else None, key)

@@ -21,7 +21,7 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
 from outrider.lock_file import lock_holder
 from outrider.sdk import AuthenticationError, Machine, Outrider
-from outrider.sdk.configuration import API_PATH, DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE
+from outrider.sdk.configuration import API_PATH, KEY_VARIABLE, URL_VARIABLE, default_url
 from outrider.sdk.errors import MissingApiKey
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def access(enrolled_with: str | None) -> Access:
     except OutriderError as error:
         key, problem = None, str(error)
     named = os.environ.get(URL_VARIABLE) or (saved.server if saved else None)
-    url = (named or enrolled_with or DEFAULT_URL).rstrip("/").removesuffix(API_PATH)
+    url = (named or enrolled_with or default_url()).rstrip("/").removesuffix(API_PATH)
     if key is None:
         return Access(url, None, KeyFacts(None, problem))
     source = KEY_VARIABLE if os.environ.get(KEY_VARIABLE) else str(credentials.file())

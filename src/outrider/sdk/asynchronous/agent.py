@@ -1,9 +1,11 @@
 """One agent: talk to it, wait for it, answer it, see what it did."""
 
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from inspect import isawaitable
+from types import TracebackType
+from typing import Any, Final, Self
 
 from outrider.contract.commands import (
     Accepted,
@@ -22,20 +24,26 @@ from outrider.contract.commands import (
     Screen,
     Stopped,
     TurnEnd,
+    Verdict,
     Withdrawn,
     WorktreeRemoved,
 )
+from outrider.contract.errors import OutriderError
 from outrider.contract.event_stream import StreamHeartbeat, StreamReady
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, PendingAction
 from outrider.contract.targets import Target, parse_target
 from outrider.contract.waiting import Waited
 from outrider.sdk import operations
 from outrider.sdk.asynchronous.event_stream import frames
 from outrider.sdk.asynchronous.transport import AsyncTransport
 from outrider.sdk.decoding import directory_or_file
-from outrider.sdk.errors import NotFound, ResponseTimeout
+from outrider.sdk.errors import ApiError, ApprovalRequired, Conflict, NotFound, ResponseTimeout
 from outrider.sdk.results import Delta, Event, Reply
-from outrider.sdk.turn import STREAMED, StreamedTurn, Turn, may_end_turn, wait_times
+from outrider.sdk.turn import STREAMED, StreamedTurn, Turn, answer_of, may_end_turn, wait_times
+
+OnApproval = Callable[[PendingAction], str | Awaitable[str | None] | None] | Verdict
+"""Answers an agent's questions: with `approve`, `reject` or the id of an option; with None, the
+question stays open. A word in place of a function answers all of them."""
 
 DEFAULT_TIMEOUT: Final = 600.0
 """Seconds that a turn may take, unless the caller says otherwise."""
@@ -45,6 +53,8 @@ _SETTLE_SECONDS: Final = 5
 
 class AsyncAgent:
     """An agent of a machine, by its target id. Making one sends no request.
+
+    As a context manager it stops the session at the end.
 
     Attributes:
         id: the target id. `<machine>:session:<session>` names one session exactly,
@@ -71,6 +81,21 @@ class AsyncAgent:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.stop()
+        except OutriderError:
+            if error is None:  # otherwise it would hide what went wrong first
+                raise
 
     @property
     def machine_id(self) -> str:
@@ -119,35 +144,49 @@ class AsyncAgent:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         delivery: DeliveryMode = "queue",
+        on_approval: OnApproval | None = None,
     ) -> Reply:
         """Send a message and wait for the reply.
 
         Args:
-            timeout: seconds, including those in the agent's queue.
+            timeout: seconds, including those in the agent's queue and in `on_approval`.
             delivery: see `send`.
+            on_approval: answers what the agent asks meanwhile. It is called with the question, a
+                `PendingAction`, and returns `"approve"`, `"reject"` or the id of an option, or
+                None to leave the question open. `"approve"` or `"reject"` in its place answers
+                every question so.
 
         Raises:
-            ApprovalRequired: the agent asks a question; answer it and call `reply(error.cursor)`.
+            ApprovalRequired: the agent asks a question that `on_approval` does not answer; answer
+                it and call `reply(error.cursor)`.
             AskTimeout: the turn was not over in time; it goes on.
             MachineOffline: the machine went offline.
             SessionEnded: the session was stopped, or the agent ended.
         """
         deadline = time.monotonic() + timeout
         accepted = await self.send(text, delivery=delivery)
-        return await self._exactly(accepted.session_id)._reply(accepted.cursor, deadline, timeout)
+        exact = self._exactly(accepted.session_id)
+        return await exact._reply(accepted.cursor, deadline, timeout, on_approval)
 
-    async def reply(self, cursor: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> Reply:
+    async def reply(
+        self,
+        cursor: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        on_approval: OnApproval | None = None,
+    ) -> Reply:
         """Wait for the reply to a message that was sent.
 
         Args:
             cursor: the `cursor` of `send`, of an `ApprovalRequired` or of an `AskTimeout`. Without
                 it, the present turn.
             timeout: seconds.
+            on_approval: see `ask`.
 
         Raises:
             OutriderError: as `ask`.
         """
-        return await self._reply(cursor, time.monotonic() + timeout, timeout)
+        return await self._reply(cursor, time.monotonic() + timeout, timeout, on_approval)
 
     async def stream(
         self,
@@ -155,6 +194,7 @@ class AsyncAgent:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         delivery: DeliveryMode = "queue",
+        on_approval: OnApproval | None = None,
     ) -> AsyncGenerator[Delta | Message, None]:
         """Send a message and yield the reply as it comes, until the turn is over.
 
@@ -166,6 +206,7 @@ class AsyncAgent:
             timeout: seconds for the whole turn, checked at least every 10 seconds; while the
                 connection is lost, after each attempt to connect again.
             delivery: see `send`.
+            on_approval: see `ask`.
 
         Raises:
             OutriderError: as `ask`, after what was said until then.
@@ -195,6 +236,13 @@ class AsyncAgent:
                         waited = await exact.wait(after=accepted.cursor, timeout=seconds)
                     except NotFound as error:
                         raise turn.ended() from error  # it was there when the message was sent
+                    action = waited.pending_action
+                    if (
+                        waited.reason == "waiting_approval"
+                        and action is not None
+                        and await exact._answered(action, on_approval)
+                    ):
+                        continue
                     if waited.reason != "timeout":
                         for part in streamed.rest(waited.messages, exact.id):
                             yield part
@@ -322,10 +370,11 @@ class AsyncAgent:
     async def stop(self, *, remove_worktree: bool = False) -> Stopped:
         """Stop the session, leaving nothing of it running.
 
-        A session that has ended already is no error: nothing is done, and `stopped` is empty.
+        A session that has ended already is no error: `stopped` is empty.
 
         Args:
-            remove_worktree: whether to remove the session's git worktree too.
+            remove_worktree: whether to remove the session's git worktree too, also if the session
+                has ended already.
 
         Raises:
             Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
@@ -346,7 +395,10 @@ class AsyncAgent:
         except NotFound:
             if (await self.chat(limit=1)).state != "ended":
                 raise
-            return Stopped(stopped=[])
+        if remove_worktree:
+            with suppress(NotFound):  # it is removed already
+                await self.remove_worktree()
+        return Stopped(stopped=[])
 
     async def remove_worktree(self) -> WorktreeRemoved:
         """Remove the session's git worktree, after the session has ended. The branch stays.
@@ -357,7 +409,9 @@ class AsyncAgent:
         """
         return await self._send(operations.REMOVE_WORKTREE)
 
-    async def _reply(self, cursor: str | None, deadline: float, timeout: float) -> Reply:
+    async def _reply(
+        self, cursor: str | None, deadline: float, timeout: float, on_approval: OnApproval | None
+    ) -> Reply:
         turn = Turn(cursor)
         while True:
             left = deadline - time.monotonic()
@@ -374,9 +428,43 @@ class AsyncAgent:
                 if cursor is None:
                     raise
                 raise turn.ended() from error  # it was there when the message was sent
-            reply = turn.receive(waited)
-            if reply is not None:
-                return reply
+            try:
+                reply = turn.receive(waited)
+            except ApprovalRequired as question:
+                if question.action is None or not await self._answered(
+                    question.action, on_approval
+                ):
+                    raise
+                continue
+            if reply is None:
+                continue
+            if reply.status == "error":
+                reply = turn.failed(reply, await self._error())
+            return reply
+
+    async def _answered(self, action: PendingAction, on_approval: OnApproval | None) -> bool:
+        """Have a question answered; return False if it stays open."""
+        answer = on_approval(action) if callable(on_approval) else on_approval
+        if isawaitable(answer):  # asynchronous only
+            answer = await answer  # asynchronous only
+        if answer is None:
+            return False
+        verdict, option_id = answer_of(action, answer)
+        try:
+            await self._answer(verdict, action.id, option_id)
+        except Conflict:
+            pending = (await self.status()).pending_action
+            if pending is not None and pending.id == action.id:
+                raise
+            # Somebody else was faster: the turn goes on.
+        return True
+
+    async def _error(self) -> str | None:
+        """Return why the agent is in error, as far as it says it."""
+        try:
+            return (await self.status()).error
+        except ApiError:  # it has ended meanwhile
+            return None
 
     async def _wait(
         self, after: str | None, until: list[TurnEnd] | None, seconds: int, timeout: float

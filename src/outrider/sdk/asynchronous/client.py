@@ -19,7 +19,7 @@ from outrider.sdk.asynchronous.resources import (
     AsyncWebhooks,
 )
 from outrider.sdk.asynchronous.transport import AsyncTransport
-from outrider.sdk.configuration import configuration
+from outrider.sdk.configuration import Login, configuration
 from outrider.sdk.results import Delta, Event
 from outrider.sdk.retry_policy import RetryPolicy
 
@@ -31,6 +31,9 @@ class AsyncOutrider:
         base_url: the address of the service; by default `OUTRIDER_URL`, then the one that
             `outrider up` listens on.
         api_key: by default `OUTRIDER_API_KEY`.
+        login: email and password of a user, in place of a key, for what the API wants a dashboard
+            session for: changes of webhooks, `disconnect` and `revoke` of machines. The first
+            request logs in, `close` logs out.
         timeout: seconds that a request may take.
         max_retries: how often a request is sent again, when the connection failed or after a 429 or
             503. A POST has an `Idempotency-Key`, so that it is carried out once.
@@ -45,7 +48,7 @@ class AsyncOutrider:
         webhooks: the webhooks.
 
     Raises:
-        MissingApiKey: there is no API key.
+        MissingApiKey: there is neither an API key nor a login.
     """
 
     def __init__(
@@ -53,13 +56,14 @@ class AsyncOutrider:
         base_url: str | None = None,
         api_key: str | None = None,
         *,
+        login: tuple[str, str] | None = None,
         timeout: float = 75.0,
         max_retries: int = 2,
         retry_delay: float = 0.5,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
         self._transport = AsyncTransport(
-            configuration(base_url, api_key),
+            configuration(base_url, api_key, None if login is None else Login(*login)),
             RetryPolicy(max_retries, retry_delay),
             timeout,
             http_client,
@@ -81,7 +85,7 @@ class AsyncOutrider:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Log out, if there was a login, and close the connections."""
         await self._transport.aclose()
 
     def agent(self, target_id: str, *, agent_type: str | None = None) -> AsyncAgent:

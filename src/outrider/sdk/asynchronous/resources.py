@@ -100,8 +100,7 @@ class AsyncApprovals:
 class AsyncWebhooks:
     """The webhooks of the account. `outrider.sdk.webhooks.verify` is for their receivers.
 
-    The API wants a dashboard session with a recent login for all but `list` and `deliveries`, not
-    an API key.
+    All but `list`, `deliveries` and `delivery` need a client with `login=(email, password)`.
     """
 
     def __init__(self, transport: AsyncTransport) -> None:

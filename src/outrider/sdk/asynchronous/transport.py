@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from outrider.contract.errors import OutriderError
+from outrider.contract.errors import ErrorCode, OutriderError
+from outrider.sdk import operations
 from outrider.sdk.configuration import NOT_A_KEY, Configuration
 from outrider.sdk.decoding import error_of, result
 from outrider.sdk.errors import (
+    ApiError,
     AuthenticationError,
     ConnectionFailed,
     ResponseTimeout,
@@ -29,6 +31,10 @@ _CONNECT_SECONDS = 10.0
 
 class AsyncTransport:
     """The connection to one service.
+
+    With a login in place of a key it begins a session before the first request and ends it when it
+    is closed. If the service wants the password again, or the session has expired, it gives the
+    password once more and repeats the request.
 
     Args:
         http_client: sends the requests; without it, one that is closed with the transport.
@@ -47,6 +53,9 @@ class AsyncTransport:
     ) -> None:
         self._url = configuration.api_url
         self._headers = configuration.headers
+        self._login = configuration.login
+        self._token: str | None = None
+        self._logging_in = asyncio.Lock()
         self.retries = retries
         self._timeout = timeout
         self._is_owner = http_client is None
@@ -56,9 +65,16 @@ class AsyncTransport:
         self._http = http_client or httpx2.AsyncClient(verify=has_tls)
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        if self._is_owner:
-            await self._http.aclose()
+        """End the session of a login, and close the connections."""
+        try:
+            if self._token is not None:
+                await self.send(operations.LOG_OUT, operations.LOG_OUT.path, is_login=True)
+        except OutriderError:
+            pass  # it expires by itself
+        finally:
+            self._token = None
+            if self._is_owner:
+                await self._http.aclose()
 
     async def send(
         self,
@@ -68,6 +84,7 @@ class AsyncTransport:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        is_login: bool = False,
     ) -> T:
         """Send a request and return the result.
 
@@ -76,6 +93,7 @@ class AsyncTransport:
             query: the query parameters; those that are None are left out.
             body: the fields of the body; those that are None are left out.
             timeout: seconds, in place of the client's.
+            is_login: whether the request is a part of logging in or out.
 
         Raises:
             OutriderError: see `outrider.sdk.errors`.
@@ -95,7 +113,7 @@ class AsyncTransport:
             content=content,
             timeout=self._timeout if timeout is None else timeout,
         )
-        response = await self._attempt(request, is_stream=False)
+        response = await self._authenticated(request, is_stream=False, is_login=is_login)
         return result(operation, response.status_code, response.headers, response.content)
 
     @asynccontextmanager
@@ -112,7 +130,7 @@ class AsyncTransport:
         """
         headers = {**self._headers, "Accept": "text/event-stream"}
         request = self._request("GET", path, query, headers=headers, timeout=silence)
-        response = await self._attempt(request, is_stream=True)
+        response = await self._authenticated(request, is_stream=True)
         try:
             yield httpx2.EventSource(response, max_event_size=_MAX_EVENT)
         except httpx2.SSEError as error:
@@ -133,7 +151,7 @@ class AsyncTransport:
         timeout: float,
         content: bytes | None = None,
     ) -> httpx2.Request:
-        if not self._headers["Authorization"].isascii():
+        if not self._headers.get("Authorization", "").isascii():
             raise AuthenticationError(NOT_A_KEY, status=401)
         try:
             return self._http.build_request(
@@ -146,6 +164,46 @@ class AsyncTransport:
             )
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise ConnectionFailed(f"{self._url!r} cannot be requested: {error}") from error
+
+    async def _authenticated(
+        self, request: httpx2.Request, *, is_stream: bool, is_login: bool = False
+    ) -> httpx2.Response:
+        """Send a request with the token of the session, if there is a login."""
+        if self._login is None or is_login:
+            if self._token is not None:
+                request.headers["Authorization"] = f"Bearer {self._token}"
+            return await self._attempt(request, is_stream=is_stream)
+        token = self._token or await self._log_in(None)
+        request.headers["Authorization"] = f"Bearer {token}"
+        try:
+            return await self._attempt(request, is_stream=is_stream)
+        except ApiError as error:
+            wants_password = error.code == ErrorCode.RECENT_LOGIN_REQUIRED
+            if not (wants_password or error.status == 401):
+                raise
+        token = await self._log_in(token, is_session_over=not wants_password)
+        request.headers["Authorization"] = f"Bearer {token}"
+        if "Idempotency-Key" in request.headers:  # the refusal may be stored under the old one
+            request.headers["Idempotency-Key"] = secrets.token_hex(16)
+        return await self._attempt(request, is_stream=is_stream)
+
+    async def _log_in(self, used: str | None, *, is_session_over: bool = True) -> str:
+        """Return a token that is newer than the one that was used.
+
+        Raises:
+            AuthenticationError: the email or the password is wrong.
+        """
+        assert self._login is not None
+        async with self._logging_in:
+            if self._token is None or self._token == used:
+                operation, body = operations.LOG_IN, self._login._asdict()
+                if not is_session_over:
+                    operation, body = operations.REAUTHENTICATE, {"password": body["password"]}
+                else:
+                    self._token = None
+                done = await self.send(operation, operation.path, body=body, is_login=True)
+                self._token = done.token
+            return self._token
 
     async def _attempt(self, request: httpx2.Request, *, is_stream: bool) -> httpx2.Response:
         """Send a request until it succeeds or the policy gives up; raise the error then."""

@@ -11,7 +11,7 @@ import httpx2
 from outrider.contract.account import Account
 from outrider.contract.event_stream import StreamHeartbeat, StreamReady
 from outrider.sdk import operations
-from outrider.sdk.configuration import configuration
+from outrider.sdk.configuration import Login, configuration
 from outrider.sdk.results import Delta, Event
 from outrider.sdk.retry_policy import RetryPolicy
 from outrider.sdk.synchronous.agent import Agent
@@ -32,6 +32,9 @@ class Outrider:
         base_url: the address of the service; by default `OUTRIDER_URL`, then the one that
             `outrider up` listens on.
         api_key: by default `OUTRIDER_API_KEY`.
+        login: email and password of a user, in place of a key, for what the API wants a dashboard
+            session for: changes of webhooks, `disconnect` and `revoke` of machines. The first
+            request logs in, `close` logs out.
         timeout: seconds that a request may take.
         max_retries: how often a request is sent again, when the connection failed or after a 429 or
             503. A POST has an `Idempotency-Key`, so that it is carried out once.
@@ -46,7 +49,7 @@ class Outrider:
         webhooks: the webhooks.
 
     Raises:
-        MissingApiKey: there is no API key.
+        MissingApiKey: there is neither an API key nor a login.
     """
 
     def __init__(
@@ -54,13 +57,14 @@ class Outrider:
         base_url: str | None = None,
         api_key: str | None = None,
         *,
+        login: tuple[str, str] | None = None,
         timeout: float = 75.0,
         max_retries: int = 2,
         retry_delay: float = 0.5,
         http_client: httpx2.Client | None = None,
     ) -> None:
         self._transport = Transport(
-            configuration(base_url, api_key),
+            configuration(base_url, api_key, None if login is None else Login(*login)),
             RetryPolicy(max_retries, retry_delay),
             timeout,
             http_client,
@@ -82,7 +86,7 @@ class Outrider:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Log out, if there was a login, and close the connections."""
         self._transport.close()
 
     def agent(self, target_id: str, *, agent_type: str | None = None) -> Agent:

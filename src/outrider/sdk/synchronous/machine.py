@@ -44,15 +44,21 @@ class Machine(MachineFields):
         """Start an agent or IDE, and return once it is ready for a message.
 
         Args:
-            type: the type, as `status().available_providers` has it.
-            dir: the directory on the machine that it works in; the home directory by default.
-            model: the model, by the agent's own name for it.
-            resume: the id of an ended session to continue; without the others.
-            worktree: the branch, with the commit that it begins at, of a git worktree of its own.
+            type: the type, such as `claude-code`: one of `status().available_providers` that is
+                `installed`.
+            dir: the directory on the machine that it works in, absolute or beginning with `~`; the
+                home directory by default.
+            model: the model, by the agent's own name for it; the agent's default without it.
+            resume: the id of an ended session of this type to continue, with its chat, in its
+                directory; then `dir`, `model` and `worktree` are not given.
+            worktree: a branch: the session gets a git worktree of the repository at `dir`, with
+                this branch checked out. A new branch begins at `HEAD`, with
+                `NewWorktree(branch=…, base=…)` at the commit, branch or tag `base`.
 
         Raises:
-            ApiError: 400, the agent is not installed, or `dir` does not exist.
-            Conflict: `NOT_RESUMABLE`.
+            ApiError: 400, the agent is not installed, `dir` does not exist, or is in no repository
+                although there is a `worktree`.
+            Conflict: `NOT_RESUMABLE`, with the reason.
         """
         branch = NewWorktree(branch=worktree) if isinstance(worktree, str) else worktree
         body = {"type": type, "dir": dir, "model": model, "resume": resume, "worktree": branch}
@@ -147,14 +153,14 @@ class Machine(MachineFields):
     def disconnect(self) -> Done:
         """Close the machine's connection; it may come back by itself.
 
-        The API wants a dashboard session with a recent login for this, not an API key.
+        It needs a client with `login=(email, password)`.
         """
         return self._send(operations.DISCONNECT)
 
     def revoke(self) -> Done:
         """Revoke the machine's token: it has to be set up again.
 
-        The API wants a dashboard session with a recent login for this, not an API key.
+        It needs a client with `login=(email, password)`.
         """
         return self._send(operations.REVOKE)
 
