@@ -5501,7 +5501,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "The agent of the machine 'laptop' is older than this service and cannot do this (interrupt): update it (`pip install --upgrade outrider`), then start it again"
+                 *       "error": "The agent of the machine 'laptop' is older than this service and cannot do this (interrupt): update it (`outrider upgrade` there says how), then start it again"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];

@@ -257,13 +257,17 @@ def upgrade(
         bool,
         typer.Option(
             "--check",
-            help="Ask the package index whether there is a newer release, and compare the versions "
-            "of the service and its machines. Ends with 0: none; 1: there is one; 2: not known.",
+            help="Ask the package index of --index whether there is a newer release, and compare "
+            "the versions of the service and its machines. Ends with 0: none; 1: there is one; 2: "
+            "not known.",
         ),
     ] = False,
     index: Annotated[
         str | None,
-        typer.Option(help="The package index. Default: that of pip or uv, else PyPI."),
+        typer.Option(
+            help="A package index that has Outrider. Without it none is asked: Outrider is not "
+            "published in one."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

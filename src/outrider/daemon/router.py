@@ -150,7 +150,7 @@ class Router:
         except (ValueError, KeyError):
             raise bad_request(
                 f"This machine's agent {UNKNOWN_COMMAND} {name!r}: update it "
-                "(`pip install --upgrade outrider`), then start it again",
+                "(`outrider upgrade` there says how), then start it again",
                 "type",
             ) from None
 

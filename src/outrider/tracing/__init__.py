@@ -180,8 +180,8 @@ def is_requested() -> bool:
     except ImportError as error:
         raise TracingError(
             f"{_ENDPOINT} is set, but the packages that export traces are not installed "
-            f"({error.name} is missing): run `pip install 'outrider[otel]'`, or unset it, or set "
-            f"{_EXPORTER} to none"
+            f"({error.name} is missing): run `pip install opentelemetry-sdk "
+            f"opentelemetry-exporter-otlp-proto-http`, or unset it, or set {_EXPORTER} to none"
         ) from error
     return True
 

@@ -21,11 +21,9 @@ UNUSED = "http://127.0.0.1:9"  # "discard": nothing listens there
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No service, and no package index of this machine's."""
+    """No service of this machine's."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OUTRIDER_URL", UNUSED)
-    for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
-        monkeypatch.setenv(name, UNUSED)
 
 
 def run(*arguments: str) -> Result:
@@ -41,22 +39,34 @@ def test_there_is_a_newer_release(index: Index) -> None:
     assert outcome.stderr == ""
 
 
-def test_this_is_the_newest(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_index_is_asked_that_was_not_named(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may have registered the name in the index that pip and uv use."""
+    for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
+        monkeypatch.setenv(name, index.url)
+    outcome = run("--check")
+    assert outcome.exit_code == 2, outcome.output
+    assert "No package index was asked" in outcome.stderr
+    assert json.loads(run("--check", "--json").stdout)["index"] is None
+    assert index.requested == []
+
+
+def test_this_is_the_newest(index: Index) -> None:
     """Or is newer than all releases, as in a checkout."""
-    monkeypatch.setenv("PIP_INDEX_URL", index.url)
     for version in (__version__, "0.0.1"):
         index.releases(version)
-        outcome = run("--check")
+        outcome = run("--check", "--index", index.url)
         assert outcome.exit_code == 0, outcome.output
         assert f"{version} is the newest release in {index.url}" in outcome.stdout
 
 
 def test_it_cannot_be_found_out() -> None:
-    outcome = run("--check")
+    outcome = run("--check", "--index", UNUSED)
     assert outcome.exit_code == 2, outcome.output
     assert outcome.stderr.startswith(f"outrider: The package index {UNUSED} cannot be read:")
     assert "--index" in outcome.stderr
-    as_json = run("--check", "--json")
+    as_json = run("--check", "--index", UNUSED, "--json")
     assert as_json.exit_code == 2
     body = json.loads(as_json.stdout)
     assert (body["newest"], body["upgrade"]) == (None, None)

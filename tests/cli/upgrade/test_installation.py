@@ -11,7 +11,6 @@ from outrider.cli.upgrade.installation import (
     Installation,
     Installer,
     find,
-    index_of,
     upgrade_commands,
 )
 
@@ -37,13 +36,55 @@ def found(prefix: Path, installer: str, origin: dict[str, Any], *, has_service: 
 @pytest.mark.parametrize(
     ("installer", "mark", "origin", "expected", "commands"),
     [
-        ("pip", None, {}, Installer.PIP, ["'{}' -m pip install --upgrade outrider"]),
-        ("pip", None, FILE, Installer.PIP, ["'{}' -m pip install --upgrade outrider"]),
-        ("uv", None, {}, Installer.UV_PIP, ["uv pip install --python '{}' --upgrade outrider"]),
-        ("pip", "pipx_metadata.json", {}, Installer.PIPX, ["pipx upgrade outrider"]),
-        ("uv", "pipx_metadata.json", FILE, Installer.PIPX, ["pipx install --force outrider"]),
-        ("uv", "uv-receipt.toml", {}, Installer.UV_TOOL, ["uv tool upgrade outrider"]),
-        ("uv", "uv-receipt.toml", FILE, Installer.UV_TOOL, ["uv tool install --force outrider"]),
+        (
+            "pip",
+            None,
+            {},
+            Installer.PIP,
+            ["'{}' -m pip install ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "pip",
+            None,
+            FILE,
+            Installer.PIP,
+            ["'{}' -m pip install ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "uv",
+            None,
+            {},
+            Installer.UV_PIP,
+            ["uv pip install --python '{}' ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "pip",
+            "pipx_metadata.json",
+            {},
+            Installer.PIPX,
+            ["pipx install --force ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "uv",
+            "pipx_metadata.json",
+            FILE,
+            Installer.PIPX,
+            ["pipx install --force ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "uv",
+            "uv-receipt.toml",
+            {},
+            Installer.UV_TOOL,
+            ["uv tool install --force ./outrider-VERSION-py3-none-any.whl"],
+        ),
+        (
+            "uv",
+            "uv-receipt.toml",
+            FILE,
+            Installer.UV_TOOL,
+            ["uv tool install --force ./outrider-VERSION-py3-none-any.whl"],
+        ),
         (
             "uv",
             "uv-receipt.toml",
@@ -90,15 +131,15 @@ def test_each_installer(
 
 def test_an_environment_in_the_cache_of_uv(tmp_path: Path) -> None:
     one = found(tmp_path / "archive-v0" / "k3J", "uv", {}, has_service=True)
-    assert upgrade_commands(one) == ["uvx outrider@latest up"]
+    assert upgrade_commands(one) == ["uvx --from ./outrider-VERSION-py3-none-any.whl outrider up"]
 
 
 def test_the_machine_agent_alone(tmp_path: Path) -> None:
     one = found(tmp_path, "pip", FILE, has_service=False)
     assert one.is_agent_only
-    assert upgrade_commands(one, version="2.0") == [
-        f"'{PYTHON}' -m pip install --no-deps --requirement outrider-2.0-agent.txt outrider==2.0"
-    ]
+    files = "outrider-2.0-agent.txt ./outrider-2.0-py3-none-any.whl"
+    command = f"'{PYTHON}' -m pip install --no-deps --requirement {files}"
+    assert upgrade_commands(one, version="2.0") == [command]
 
 
 def test_damaged_metadata(tmp_path: Path) -> None:
@@ -109,18 +150,10 @@ def test_damaged_metadata(tmp_path: Path) -> None:
 
 def test_the_index_that_was_chosen_is_used_without_its_password() -> None:
     for installer, expected in (
-        (Installer.PIP, f"python -m pip install --index-url {INDEX} --upgrade outrider"),
-        (Installer.PIPX, f"pipx upgrade --index-url {INDEX} outrider"),
-        (Installer.UVX, f"uvx --default-index {INDEX} outrider@latest up"),
+        (Installer.PIP, f"python -m pip install --index-url {INDEX} outrider==2.0"),
+        (Installer.PIPX, f"pipx install --force --index-url {INDEX} outrider==2.0"),
+        (Installer.UVX, f"uvx --default-index {INDEX} --from outrider==2.0 outrider up"),
     ):
         one = Installation(installer, "python")
-        assert upgrade_commands(one, index="https://me:hush@packages.example") == [expected]
-
-
-def test_the_index_is_that_of_the_installer() -> None:
-    both = {"PIP_INDEX_URL": "http://pip", "UV_INDEX_URL": "http://uv"}
-    assert index_of(Installer.PIPX, both) == "http://pip"
-    assert index_of(Installer.UVX, both) == "http://uv"
-    assert index_of(Installer.UVX, both | {"UV_DEFAULT_INDEX": "http://new"}) == "http://new"
-    assert index_of(Installer.PIP, {"UV_INDEX_URL": "http://uv"}) == "http://uv"
-    assert index_of(Installer.PIP, {"PIP_INDEX_URL": ""}) == "https://pypi.org/simple"
+        index = "https://me:hush@packages.example"
+        assert upgrade_commands(one, version="2.0", index=index) == [expected]

@@ -520,7 +520,7 @@ class TestControl:
         failure = Failure(
             status=400,
             message=f"This machine's agent does not know the command {command!r}: update it "
-            "(`pip install --upgrade outrider`), then start it again",
+            "(`outrider upgrade` there says how), then start it again",
             details=[ErrorDetail(path="type", message="…")],
         )
         await machine.fails(await machine.takes(command), failure)

@@ -146,7 +146,7 @@ export const en = {
   "connect.name": "Name",
   "connect.nameHint": "Optional: its host name otherwise.",
   "connect.run": "Run these two commands on the machine:",
-  "connect.install": "It needs Python 3.11 and tmux, and Outrider itself: pip install outrider.",
+  "connect.install": "It needs Python 3.11, tmux, and Outrider from the release's file or from its repository.",
   "connect.valid": (until: string) => `The code works once, until ${until}.`,
   "connect.waiting": "Waiting for the machine…",
   "connect.done": (name: string) => `${name} is connected.`,

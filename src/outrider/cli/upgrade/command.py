@@ -46,7 +46,8 @@ class Report(msgspec.Struct, rename="camel"):
     """What `--check --json` prints.
 
     Attributes:
-        newest: the newest release; None if the index does not say, for the reason in `problem`.
+        newest: the newest release; None if that is not known, for the reason in `problem`.
+        index: the index that was asked; None if none was named.
         upgrade: whether this command or one of the sides is older than that; None likewise.
         commands: what upgrades this installation; empty if that is not known.
         sides: the service and its machine agents; incomplete for the reason in `sides_problem`.
@@ -55,7 +56,7 @@ class Report(msgspec.Struct, rename="camel"):
     version: str
     newest: str | None
     upgrade: bool | None
-    index: str
+    index: str | None
     problem: str | None
     installer: Installer
     commands: list[str]
@@ -72,19 +73,14 @@ def show(*, index: str | None, as_json: bool) -> None:
         return
     print_text(f"This is Outrider {__version__}, {_installed(found)}.")
     _print_commands(commands)
-    print_text("`outrider upgrade --check` says whether there is a newer release.")
+    print_text("`outrider upgrade --check --index URL` says whether there is a newer release.")
 
 
 def check(*, index: str | None, as_json: bool) -> NoReturn:
     """Ask the package index and the service, print the result, and end with an `Answer`."""
     found = installation.find()
     asking = BackgroundWork(_sides, _SERVICE_SECONDS)
-    index_url = index or installation.index_of(found.installer)
-    newest, problem = None, None
-    try:
-        newest = newest_release(index_url, prereleases=Version(__version__).is_prerelease)
-    except PackageIndexError as error:
-        problem = str(error)
+    newest, problem = _newest(index)
     try:
         sides, sides_problem = asking.result()
     except (TimeoutError, OSError, RuntimeError) as error:
@@ -96,7 +92,7 @@ def check(*, index: str | None, as_json: bool) -> NoReturn:
         upgrade=None
         if newest is None
         else is_older or any(_is_older(side.version, newest) for side in sides),
-        index=without_password(index_url),
+        index=None if index is None else without_password(index),
         problem=problem,
         installer=found.installer,
         commands=upgrade_commands(found, version=str(newest or "VERSION"), index=index),
@@ -110,6 +106,16 @@ def check(*, index: str | None, as_json: bool) -> NoReturn:
     if report.upgrade is None:
         sys.exit(Answer.UNKNOWN)
     sys.exit(Answer.NEWER if report.upgrade else Answer.UP_TO_DATE)
+
+
+def _newest(index: str | None) -> tuple[Version | None, str | None]:
+    """Return the newest release in a package index, or why that is not known."""
+    if index is None:
+        return None, "No package index was asked for the newest release"
+    try:
+        return newest_release(index, prereleases=Version(__version__).is_prerelease), None
+    except PackageIndexError as error:
+        return None, str(error)
 
 
 def _sides() -> tuple[list[Side], str | None]:
@@ -193,5 +199,5 @@ def _print_report(report: Report, found: Installation, *, is_older: bool) -> Non
     if report.sides_problem is not None:
         print_text(f"Versions not compared: {report.sides_problem}.")
     if report.problem is not None:
-        text = f"outrider: {report.problem}. `--index URL` asks another one."
+        text = f"outrider: {report.problem}. `--index URL` asks one that has Outrider."
         print(escaped_lines(text), file=sys.stderr)

@@ -1,10 +1,8 @@
 """How this Outrider was installed, and the commands that upgrade it."""
 
 import importlib.util
-import os
 import shlex
 import sys
-from collections.abc import Mapping
 from enum import StrEnum
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -13,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from outrider.cli.upgrade.package_index import PACKAGE, PYPI, without_password
+from outrider.cli.upgrade.package_index import PACKAGE, without_password
 
 _IMAGE_MARK: Final = "container-image"
 """An empty file in the environment of `deploy/Dockerfile`."""
@@ -42,14 +40,12 @@ class Installation(NamedTuple):
     Attributes:
         folder: the checkout that it was installed from; None if it was a package.
         python: its interpreter.
-        is_from_index: false if it was a file, a directory or a repository.
         is_agent_only: whether only what the machine agent needs is installed.
     """
 
     installer: Installer
     python: str = sys.executable
     folder: Path | None = None
-    is_from_index: bool = True
     is_agent_only: bool = False
 
 
@@ -77,7 +73,6 @@ def find(
         _installer(prefix, found, is_editable=is_editable),
         python,
         folder=folder,
-        is_from_index=not origin,
         is_agent_only=not has_service,
     )
 
@@ -114,23 +109,17 @@ def _folder(origin: dict[str, Any]) -> Path | None:
     return Path(unquote(url.path)) if is_folder else None
 
 
-def index_of(installer: Installer, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address of the package index that the installer would use."""
-    names = ["PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"]
-    if installer in {Installer.UV_TOOL, Installer.UVX, Installer.UV_PIP}:
-        names = names[1:] + names[:1]
-    addresses = (environment.get(name) for name in names)
-    return next((address for address in addresses if address), PYPI)
-
-
 def upgrade_commands(
     found: Installation, *, version: str = "VERSION", index: str | None = None
 ) -> list[str]:
     """Return the commands of a shell that upgrade an installation; none if that is not known.
 
+    Without an index they install the release's file: anybody may have registered the name in an
+    index of which its user has not said that it has Outrider.
+
     Args:
-        version: the release to upgrade to; only an installation of the agent alone names it.
-        index: the package index to use, if it is not the installer's own.
+        version: the release to upgrade to.
+        index: the package index that has Outrider.
     """
     python, address = shlex.quote(found.python), shlex.quote(without_password(index or ""))
     pip_index = f" --index-url {address}" if index else ""
@@ -148,23 +137,14 @@ def upgrade_commands(
         }
         with_pip = f"{python} -m pip install --constraint {folder}/constraints.txt {folder}"
         return [f"git -C {folder} pull", install.get(found.installer, with_pip)]
+    package = f"outrider=={version}" if index else f"./outrider-{version}-py3-none-any.whl"
     if found.is_agent_only:
-        options = f"--no-deps --requirement outrider-{version}-agent.txt outrider=={version}"
-        if found.installer is Installer.UV_PIP:
-            return [f"uv pip install --python {python}{uv_index} {options}"]
-        return [f"{python} -m pip install{pip_index} {options}"]
-    if not found.is_from_index:  # `upgrade` would install the same file again
-        forced = {
-            Installer.PIPX: f"pipx install --force{pip_index} outrider",
-            Installer.UV_TOOL: f"uv tool install --force{uv_index} outrider",
-        }
-        if found.installer in forced:
-            return [forced[found.installer]]
+        package = f"--no-deps --requirement outrider-{version}-agent.txt {package}"
     command = {
-        Installer.PIPX: f"pipx upgrade{pip_index} outrider",
-        Installer.UV_TOOL: f"uv tool upgrade{uv_index} outrider",
-        Installer.UVX: f"uvx{uv_index} outrider@latest up",
-        Installer.UV_PIP: f"uv pip install --python {python}{uv_index} --upgrade outrider",
-        Installer.PIP: f"{python} -m pip install{pip_index} --upgrade outrider",
+        Installer.PIPX: f"pipx install --force{pip_index} {package}",
+        Installer.UV_TOOL: f"uv tool install --force{uv_index} {package}",
+        Installer.UVX: f"uvx{uv_index} --from {package} outrider up",
+        Installer.UV_PIP: f"uv pip install --python {python}{uv_index} {package}",
+        Installer.PIP: f"{python} -m pip install{pip_index} {package}",
     }
     return [command[found.installer]] if found.installer in command else []

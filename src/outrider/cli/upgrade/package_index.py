@@ -23,7 +23,6 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
 
 PACKAGE: Final = "outrider"
-PYPI: Final = "https://pypi.org/simple"
 
 _SECONDS: Final = 15.0
 _MAX_BODY: Final = 16 * 1024 * 1024

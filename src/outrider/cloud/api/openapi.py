@@ -113,7 +113,7 @@ _ERRORS: Final = {
         "NotSupported",
         "The machine agent is older than the service and does not know this request.",
         "The agent of the machine 'laptop' is older than this service and cannot do this "
-        "(interrupt): update it (`pip install --upgrade outrider`), then start it again",
+        "(interrupt): update it (`outrider upgrade` there says how), then start it again",
     ),
     "503": _error(
         "Unavailable",

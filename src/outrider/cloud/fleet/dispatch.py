@@ -341,8 +341,8 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
         raise ApiError(
             501,
             f"The agent of the machine {state.nickname!r} is older than this service and cannot "
-            f"do this ({command}): update it (`pip install --upgrade outrider`), then start it "
-            "again",
+            f"do this ({command}): update it (`outrider upgrade` there says how), then start "
+            "it again",
             safe_to_retry=True,
         )
     if failure is not None:

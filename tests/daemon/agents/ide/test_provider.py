@@ -178,7 +178,7 @@ async def test_without_playwright_a_launch_says_what_to_install(
     monkeypatch.setattr(provider, "is_installed", lambda: False)
     with pytest.raises(ApiError) as refused:
         await faulty.open()
-    assert (refused.value.status, "outrider[ide]" in refused.value.message) == (400, True)
+    assert (refused.value.status, "pip install playwright" in refused.value.message) == (400, True)
 
 
 async def test_an_ide_that_ends_at_once_says_what_it_said(faulty: Desk) -> None:

@@ -114,7 +114,7 @@ class IdeProvider:
         elif endpoint is None and state.cdp:
             adapter.set_ended(f"The machine agent stopped while {name} was being launched")
         elif endpoint is not None and not is_installed():
-            adapter.set_ended("Playwright is not installed any more: `pip install 'outrider[ide]'`")
+            adapter.set_ended("Playwright is not installed any more: `pip install playwright`")
         else:
             adapter.attach(None if endpoint is None else self._window(adapter, endpoint))
         return adapter
@@ -123,7 +123,7 @@ class IdeProvider:
         if cdp and not is_installed():
             raise bad_request(
                 "IDEs are driven by Playwright, which is not installed on this machine: "
-                "`pip install 'outrider[ide]'` there, then start its agent again",
+                "`pip install playwright` there, then start its agent again",
                 "type",
             )
         if model is not None and not cdp:
