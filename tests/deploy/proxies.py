@@ -115,8 +115,9 @@ class Nginx(Proxy):
         )
         live = f"/etc/letsencrypt/live/{_NAME}"
         changes = {
-            "    server 127.0.0.1:8400;\n": "".join(
-                f"server {host}:{port};\n" for host, port in nodes
+            "    server 127.0.0.1:8400;\n    server 127.0.0.1:8400 backup max_fails=0;\n": "".join(
+                f"server {host}:{port};\nserver {host}:{port} backup max_fails=0;\n"
+                for host, port in nodes
             ),
             "listen 80;": f"listen 127.0.0.1:{free_port()};",
             "listen 443 ssl": f"listen 127.0.0.1:{self.port} ssl",

@@ -1,8 +1,9 @@
 """The composition root: creates the service's parts, connects them, and runs their tasks.
 
 Start: the database is migrated and this node registered before any background task runs. Stop, in
-this order: `leave` (readiness fails, machines move to other nodes), `drain` (commands in flight
-end, machines are disconnected), then `running` cancels the tasks and saves what is in memory.
+this order: `leave` (readiness fails), `move` (machines connect to other nodes), `drain` (commands
+in flight end, machines are disconnected), then `running` cancels the tasks and saves what is in
+memory.
 """
 
 import asyncio
@@ -217,18 +218,25 @@ class Service:
             await self._bus.close()
             await self._stores.database.close()
 
-    async def leave(self) -> None:
-        """Report this node as not ready, and return when no more requests are expected.
+    async def leave(self) -> bool:
+        """Report this node as not ready; return whether there are other nodes.
 
-        If other nodes exist, wait `drain_delay` so that load balancers notice, then ask the
-        machines to move to those nodes, so that no command fails.
+        If there are, wait `drain_delay` first, so that load balancers notice.
         """
         self._is_draining = True
-        if self._bus.is_shared and await self._fleet.nodes.has_others():
-            # Load balancers first: otherwise they would send a moving machine back to this node.
-            await asyncio.sleep(self._settings.drain_delay)
-            self._sockets.drain()
-            await self._gateway.move()
+        if not self._bus.is_shared or not await self._fleet.nodes.has_others():
+            return False
+        await asyncio.sleep(self._settings.drain_delay)
+        return True
+
+    async def move(self) -> None:
+        """Ask the machines to move to other nodes, so that no command fails.
+
+        Call it when this node accepts no more connections: a load balancer that does not ask for
+        its readiness would send a moving machine back to it.
+        """
+        self._sockets.drain()
+        await self._gateway.move()
 
     async def drain(self) -> None:
         """End streams and waits, let commands in flight end, then disconnect the machines."""

@@ -92,10 +92,10 @@ async def run_service(
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
-    Draining: /readyz answers 503 at once and responses close their connections, so that clients,
-    load balancers and machines move to other nodes while this one still serves. Then the node
-    accepts no more connections, and work in flight gets five seconds. All of it takes at most 20 s
-    more than `drain_delay`; without other nodes, 6 s.
+    Draining: /readyz answers 503 at once and responses close their connections, so that clients
+    and load balancers go to other nodes while this one still serves. Then the node accepts no more
+    connections, its machines move, and work in flight gets five seconds. All of it takes at most
+    20 s more than `drain_delay`; without other nodes, 6 s.
 
     Args:
         listeners: closed at the end, even if the service does not start.
@@ -182,8 +182,10 @@ async def _stop(stop: asyncio.Event, service: Service, server: "_Server", second
     try:
         async with asyncio.timeout(seconds):
             server.close_after_response()
-            await service.leave()
+            has_others = await service.leave()
             server.stop_listening()
+            if has_others:
+                await service.move()
             await service.drain()
     except TimeoutError:
         _log.warning("shutdown timed out")

@@ -66,6 +66,8 @@ _REGISTRATIONS: Final = 3
 _MOVE_SECONDS: Final = 3.0
 """Seconds that a machine has for its move, in addition to the spread."""
 
+_MOVE: Final = "This node is stopping: connect to another"
+
 _UNAUTHORIZED: Final = "This token is unknown or was revoked: run `outrider setup` again"
 
 _REASONS: Final = {
@@ -483,9 +485,7 @@ class Gateway:
         spread = min(_LONGEST_MOVE, len(self._table) / _MOVES_PER_SECOND)
         connections = list(self._table)
         for connection in connections:
-            connection.link.move(
-                "This node is stopping: connect to another", max(1, int(spread * 1000))
-            )
+            connection.link.move(_MOVE, max(1, int(spread * 1000)))
         await asyncio.gather(*(_flush(connection) for connection in connections))
         self._left_one()
         try:
@@ -549,6 +549,9 @@ class Gateway:
                 connection.send_terminal, is_supported=hello.terminals
             )
             self._terminals.attach(machine, connection.terminals)
+            if self._is_leaving and not link.is_moving:  # it said hello while the others moved
+                link.move(_MOVE, 1)
+                await connection.flush()
             del hello  # 1.5 KB of each machine; `state` has what is needed
             await self._listen(state, connection)
         except TooMuchState as error:
