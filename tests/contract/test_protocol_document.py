@@ -24,6 +24,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.resources import Machine, PendingAction, Provider, Session
+from outrider.contract.sizes import MAX_EVENT_BYTES, MAX_REPORTED_BYTES
 from outrider.contract.text import NO_NUL, PRINTABLE
 
 DOCUMENT = (Path(__file__).parents[2] / "contributing" / "protocol.md").read_text()
@@ -139,6 +140,11 @@ def test_the_numbers_are_the_codes() -> None:
     assert f"{limits_module.EVENT_BURST:,} at once" in limits
     assert f"{limits_module.EVENTS_PER_SECOND:g} a second" in limits
     assert f"{limits_module.OWN_EVENT_BURST:,} events at once" in limits
+    mebibytes = limits_module.EVENT_BYTES_BURST >> 20
+    assert f"{mebibytes} MiB at once" in limits
+    assert f"{limits_module.EVENT_BYTES_PER_SECOND * 60 >> 20} MiB a minute" in limits
+    assert f"| {MAX_EVENT_BYTES >> 10} KiB;" in limits
+    assert f"longer than {MAX_REPORTED_BYTES >> 10} KiB" in limits
     assert f"{limits_module.MAX_STATE_BYTES:,} bytes" in limits
     assert f"hello after the upgrade | {frames.HELLO_TIMEOUT:g} s" in limits
     assert f"ping every {frames.PING_INTERVAL:g} s" in SECTIONS["Pings"]

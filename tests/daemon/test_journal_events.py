@@ -49,6 +49,20 @@ def test_numbers_go_on_after_acknowledgement_and_restart(journal: Journal, path:
     again.close()
 
 
+def test_the_oldest_events_are_dropped_when_they_have_too_many_bytes(path: Path) -> None:
+    with closing(Journal(path, max_events_bytes=20_000)) as journal:
+        for number in range(100):
+            event = agent_event(str(number))
+            event.message = "x" * 1_000
+            journal.add_event(event)
+        kept = journal.events(0, 1_000)
+        assert 10 <= len(kept) <= 20
+        assert [event.id for _, event in kept] == [str(n) for n in range(100 - len(kept), 100)]
+        journal.acknowledge_events(95)
+        add(journal, "last")
+        assert [seq for seq, _ in journal.events(0, 1_000)] == [96, 97, 98, 99, 100, 101]
+
+
 def test_events_are_read_in_pages(journal: Journal) -> None:
     add(journal, "a", "b", "c")
     assert waiting(journal, after=1, limit=1) == [(2, "b")]

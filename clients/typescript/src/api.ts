@@ -249,7 +249,7 @@ export interface paths {
          * @description The sessions of the account on all its machines, also on those that are offline.
          *
          *     An ended one has `endedAt`, `endReason` and `resumable`, and is kept for 90 days. For the next
-         *     page, give the id of the last session as `before`.
+         *     page, give `cursor` as `before`.
          *
          *     Scope: `agent:read`.
          */
@@ -1951,6 +1951,11 @@ export interface components {
              *     ]
              */
             approvals: components["schemas"]["Approval"][];
+            /**
+             * @description What to give as `after` for the next page; null if this is the last one. A page ends after 4 MiB.
+             * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             */
+            cursor: string | null;
         };
         /** @description One attempt to deliver an event. */
         Attempt: {
@@ -4795,6 +4800,11 @@ export interface components {
              *     ]
              */
             sessions: components["schemas"]["Session"][];
+            /**
+             * @description What to give as `before` for the next page; null if this is the last one. A page ends after `limit` sessions, or before that after 4 MiB.
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             */
+            cursor: string | null;
         };
         /** @description How many sessions were ended. */
         SessionsEnded: {
@@ -5694,7 +5704,13 @@ export interface operations {
     };
     approvals: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description The `cursor` of a page: only the questions behind it.
+                 * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+                 */
+                after?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5748,7 +5764,8 @@ export interface operations {
                      *           "nickname": "laptop",
                      *           "createdAt": 1763674272500
                      *         }
-                     *       ]
+                     *       ],
+                     *       "cursor": "0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
                      *     }
                      */
                     "application/json": components["schemas"]["ApprovalList"];
@@ -6335,7 +6352,7 @@ export interface operations {
                  */
                 limit?: number;
                 /**
-                 * @description The id of a session: only those behind it, that is, launched earlier.
+                 * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
                  * @example session_01kan62c1fej3s8x9c4kq7w2hb
                  */
                 before?: string;
@@ -6389,7 +6406,8 @@ export interface operations {
                      *           "notResumable": null,
                      *           "worktree": null
                      *         }
-                     *       ]
+                     *       ],
+                     *       "cursor": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
@@ -6423,7 +6441,7 @@ export interface operations {
                  */
                 limit?: number;
                 /**
-                 * @description The id of a session: only those behind it, that is, launched earlier.
+                 * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
                  * @example session_01kan62c1fej3s8x9c4kq7w2hb
                  */
                 before?: string;
@@ -6478,7 +6496,8 @@ export interface operations {
                      *           "notResumable": null,
                      *           "worktree": null
                      *         }
-                     *       ]
+                     *       ],
+                     *       "cursor": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];

@@ -18,11 +18,12 @@ response from a client that is still sending. nginx then answers 502 instead of 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import ClassVar, Final
+from typing import ClassVar, Final, cast
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,7 +33,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from outrider.cloud.error_response import WHOLE_RESPONSE, raw_error_response
+from outrider.cloud.error_response import ACCOUNT_ID, WHOLE_RESPONSE, raw_error_response
 from outrider.cloud.websocket import Keepalive, WebSocket, handshake
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -56,7 +57,10 @@ MAX_PIPELINED: Final = 32
 MAX_UNREAD_BYTES: Final = 128 * 1024 * 1024
 """Bytes of responses that clients have not read yet, of all connections of a server.
 
-Beyond it, the connections that have been reading for the longest time are dropped."""
+Beyond it, the account with most of them loses those that it has been reading for the longest time,
+and an account has a quarter of it at most."""
+
+_ACCOUNT_SHARE: Final = 4
 
 CLOSE: Final = (b"connection", b"close")
 """The header of a response after which the connection is closed."""
@@ -88,30 +92,47 @@ class Patience:
 
 
 class _Unread:
-    """The responses of one server that clients are reading: how large, and who is the oldest.
+    """The responses of one server that clients are reading: how large, and whose.
 
     A response is written as a whole, so each connection counts with what it had to send when it
-    was paused, until it has sent that.
+    was paused, until it has sent that. While there is too much, the account that has most of it
+    loses its oldest response: no account loses one because of another that has more. Clients
+    without an account count as one.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._sizes: dict[_HttpProtocol, int] = {}
-        self._total = 0
+        self._max_account_bytes = max_bytes // _ACCOUNT_SHARE
+        self._sizes: dict[str | None, dict[_HttpProtocol, int]] = {}
+        self._totals: Counter[str | None] = Counter()
+        self._accounts: dict[_HttpProtocol, str | None] = {}
 
-    def add(self, connection: "_HttpProtocol", size: int) -> None:
-        """Count a response; drop the oldest others while there is too much."""
+    def add(self, connection: "_HttpProtocol", account_id: str | None, size: int) -> None:
+        """Count a response; drop older ones while there is too much."""
         self.remove(connection)
-        self._sizes[connection] = size
-        self._total += size
-        while self._total > self._max_bytes and len(self._sizes) > 1:
-            oldest = next(iter(self._sizes))
-            self.remove(oldest)
-            oldest.transport.abort()
+        self._accounts[connection] = account_id
+        self._sizes.setdefault(account_id, {})[connection] = size
+        self._totals[account_id] += size
+        most = self._max_bytes if account_id is None else self._max_account_bytes
+        while self._totals[account_id] > most and len(self._sizes[account_id]) > 1:
+            self._drop_oldest(account_id)
+        while self._totals.total() > self._max_bytes and len(self._accounts) > 1:
+            self._drop_oldest(max(self._totals, key=self._totals.__getitem__))
 
     def remove(self, connection: "_HttpProtocol") -> None:
         """Stop counting a connection's response: it was read, or the connection has ended."""
-        self._total -= self._sizes.pop(connection, 0)
+        if connection not in self._accounts:
+            return
+        account_id = self._accounts.pop(connection)
+        of_account = self._sizes[account_id]
+        self._totals[account_id] -= of_account.pop(connection)
+        if not of_account:
+            del self._sizes[account_id], self._totals[account_id]
+
+    def _drop_oldest(self, account_id: str | None) -> None:
+        oldest = next(iter(self._sizes[account_id]))
+        self.remove(oldest)
+        oldest.transport.abort()
 
 
 def http_protocol(
@@ -142,6 +163,7 @@ class _HttpProtocol(HttpToolsProtocol):
     _in_head = False
     _in_body = False
     _closes_after_body = False
+    _account_id: str | None = None  # whose response is written
     _overhead = 0  # bytes of this request that are not its body
     _body = 0
     _body_before = 0  # `_body` at the last check of its progress
@@ -220,7 +242,7 @@ class _HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.unread.add(self, self.transport.get_write_buffer_size())
+        self.unread.add(self, self._account_id, self.transport.get_write_buffer_size())
         self._watch_response()
 
     def resume_writing(self) -> None:
@@ -326,6 +348,7 @@ class _HttpProtocol(HttpToolsProtocol):
 
     def _send(self, cycle: RequestResponseCycle, message: Message) -> Awaitable[None]:
         """Send an ASGI message of the application."""
+        self._account_id = cast("Scope", cycle.scope).get(ACCOUNT_ID)
         if message["type"] == WHOLE_RESPONSE:
             return self._send_whole(cycle, message)
         is_last = message["type"] == "http.response.body" and not message.get("more_body", False)

@@ -144,6 +144,7 @@ class AgentEvent(Wire, kw_only=True, omit_defaults=True):
         action: the question, of an approval event.
         answer: of `approval:resolved`; null if nobody answered, such as when the agent has ended.
         queue: the messages that wait now, of `queue:changed`.
+        truncated: whether it was longer than an event may be (`sizes`) and has been cut.
     """
 
     id: Id
@@ -161,6 +162,7 @@ class AgentEvent(Wire, kw_only=True, omit_defaults=True):
     action: PendingAction | None = None
     answer: Answer | None = None
     queue: Annotated[list[QueueEntry], Meta(max_length=64)] | None = None
+    truncated: bool = False
 
 
 MAX_REFUSED_TARGET: Final = 1024

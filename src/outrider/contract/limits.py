@@ -30,8 +30,16 @@ EVENTS_PER_SECOND: Final = 100.0
 EVENT_BURST: Final = 10_000
 """Events that a machine may send at once."""
 
+EVENT_BYTES_PER_SECOND: Final = 256 * 1024
+"""Bytes of frames with events that a machine may send, over time."""
+
+EVENT_BYTES_BURST: Final = 64 * 1024 * 1024
+"""Bytes of frames with events that a machine may send at once."""
+
 OWN_EVENTS_PER_SECOND: Final = 80.0
 OWN_EVENT_BURST: Final = 2_000
+OWN_EVENT_BYTES_PER_SECOND: Final = 200 * 1024
+OWN_EVENT_BYTES_BURST: Final = 32 * 1024 * 1024
 """Limits of our own machine agent, below the service's: delayed frames arrive in one burst."""
 
 _ELLIPSIS: Final = "…"
@@ -73,15 +81,42 @@ class TokenBucket:
         self._tokens -= count
         return True
 
-    def next_at(self, now: float) -> float:
-        """Return the earliest time at which a token is available."""
+    def next_at(self, now: float, count: int = 1) -> float:
+        """Return the earliest time at which `count` tokens are available."""
         self._fill(now)
-        return now + max(0.0, 1 - self._tokens) / self._rate
+        return now + max(0.0, count - self._tokens) / self._rate
 
     def _fill(self, now: float) -> None:
         if now > self._filled_at:
             self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
             self._filled_at = now
+
+
+class EventAllowance:
+    """The events that the service takes from a machine: their number, and their bytes.
+
+    By default those that a machine may send.
+    """
+
+    __slots__ = ("_bytes", "_events")
+
+    def __init__(self, events: TokenBucket | None = None, size: TokenBucket | None = None) -> None:
+        self._events = events or TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
+        self._bytes = size or TokenBucket(EVENT_BYTES_PER_SECOND, EVENT_BYTES_BURST)
+
+    def refusal(self, now: float, size: int) -> str | None:
+        """Take an event of `size` bytes; return why that is too much, None if it is not."""
+        if not self._events.take(now):
+            return (
+                f"A machine may send {EVENTS_PER_SECOND:g} events a second, "
+                f"and {EVENT_BURST} at once"
+            )
+        if not self._bytes.take(now, size):
+            return (
+                f"A machine may send {EVENT_BYTES_PER_SECOND * 60 >> 20} MiB of events a minute, "
+                f"and {EVENT_BYTES_BURST >> 20} MiB at once"
+            )
+        return None
 
 
 def fitted(value: StructT) -> StructT:

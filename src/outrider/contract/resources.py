@@ -210,6 +210,9 @@ class SessionPage(Wire, kw_only=True):
 
     sessions: list[Session]
     """The sessions."""
+    cursor: str | None = None
+    """What to give as `before` for the next page; null if this is the last one. A page ends after
+    `limit` sessions, or before that after 4 MiB."""
 
 
 # `GET …/status` shows every field; what the list of machines shows is in `cloud/fleet/views.py`.
@@ -382,6 +385,9 @@ class ApprovalList(Wire, kw_only=True):
 
     approvals: list[Approval]
     """The questions, oldest first."""
+    cursor: str | None = None
+    """What to give as `after` for the next page; null if this is the last one. A page ends after
+    4 MiB."""
 
 
 class DaemonStatus(DaemonSummary, kw_only=True):

@@ -76,6 +76,9 @@ _log = structlog.get_logger(__name__)
 MAX_EVENTS: Final = 100_000
 """Events that wait for the service; beyond this limit the oldest are dropped."""
 
+MAX_EVENTS_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of the events that wait for the service; beyond this limit the oldest are dropped."""
+
 MAX_REFUSALS: Final = 1_000
 """Refusals that wait for the service; beyond this limit the oldest are dropped."""
 
@@ -105,6 +108,7 @@ class Journal:
 
     Args:
         max_events: events that wait for the service; beyond the limit the oldest are dropped.
+        max_events_bytes: bytes of these events; the same.
         max_refusals: refusals that wait for the service; beyond the limit the oldest are dropped.
 
     Raises:
@@ -112,9 +116,15 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, *, max_events: int = MAX_EVENTS, max_refusals: int = MAX_REFUSALS
+        self,
+        path: Path,
+        *,
+        max_events: int = MAX_EVENTS,
+        max_events_bytes: int = MAX_EVENTS_BYTES,
+        max_refusals: int = MAX_REFUSALS,
     ) -> None:
         self._max_events = max_events
+        self._max_events_bytes = max_events_bytes
         self._max_refusals = max_refusals
         path.touch(0o600)  # private, even in a readable directory
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -129,6 +139,8 @@ class Journal:
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA foreign_keys = ON")
         self._db.executescript(_SCHEMA)
+        self._events_bytes = 0
+        self._count_events()
 
     def close(self) -> None:
         """Close the file."""
@@ -201,10 +213,14 @@ class Journal:
             # Not max(seq) + 1: an acknowledged event is deleted, and its number is never reused.
             self._db.execute("UPDATE numbering SET last = last + 1")
             last = self.last_event()
-            self._db.execute("INSERT INTO events VALUES (?, ?)", (last, msgspec.json.encode(event)))
+            data = msgspec.json.encode(event)
+            self._db.execute("INSERT INTO events VALUES (?, ?)", (last, data))
+            self._events_bytes += len(data)
             dropped = self._db.execute(
                 "DELETE FROM events WHERE seq <= ?", (last - self._max_events,)
             ).rowcount
+            if self._events_bytes > self._max_events_bytes:
+                dropped += self._drop_events()
         if dropped:
             _log.error("oldest events dropped: too many wait for the service", count=dropped)
 
@@ -215,6 +231,24 @@ class Journal:
     def acknowledge_events(self, acknowledged: int) -> None:
         """Delete the events up to this number: the service has stored them."""
         self._db.execute("DELETE FROM events WHERE seq <= ?", (acknowledged,))
+
+    def _count_events(self) -> None:
+        """Count the bytes of the events that wait; acknowledged ones count until then."""
+        (size,) = self._db.execute("SELECT total(length(event)) FROM events").fetchone()
+        self._events_bytes = int(size)
+
+    def _drop_events(self) -> int:
+        """Drop the oldest events beyond nine tenths of the limit; return how many."""
+        self._count_events()
+        if self._events_bytes <= self._max_events_bytes:
+            return 0
+        dropped = self._db.execute(
+            "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM (SELECT seq,"
+            " sum(length(event)) OVER (ORDER BY seq DESC) AS size FROM events) WHERE size > ?)",
+            (self._max_events_bytes * 9 // 10,),
+        ).rowcount
+        self._count_events()
+        return dropped
 
     def is_numbered(self) -> bool:
         """Return whether the service knows the numbers: `renumber_events` was called."""

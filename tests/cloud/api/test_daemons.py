@@ -183,7 +183,10 @@ class TestApprovals:
 
     async def test_nothing_is_asked(self, owner: Owner) -> None:
         await owner.machine(session())
-        assert (await owner.api.get("/api/v1/approvals")).json() == {"approvals": []}
+        assert (await owner.api.get("/api/v1/approvals")).json() == {
+            "approvals": [],
+            "cursor": None,
+        }
 
     async def test_questions_of_every_machine_oldest_first(self, owner: Owner, site: Site) -> None:
         old = waiting(last_activity_at=1000)
@@ -210,7 +213,7 @@ class TestApprovals:
         asking = waiting()
         machine = await owner.machine(asking)
         await machine.reports(session(id=asking.id))
-        assert (await owner.api.get("/api/v1/approvals")).json() == {"approvals": []}
+        assert (await owner.api.get("/api/v1/approvals")).json()["approvals"] == []
 
     async def test_the_scope(self, owner: Owner) -> None:
         reader, other = await owner.may("agent:read"), await owner.may("ide:read")

@@ -167,7 +167,7 @@ async def test_what_is_stored_late(owner: Owner) -> None:
     async def stores(one: Session) -> list[str]:
         async with database.begin() as transaction:
             await session_history.save(transaction, [OwnedSession(owner.id, machine, one)])
-        page = await session_history.page(database, owner.id, limit=10)
+        page, _ = await session_history.page(database, owner.id, limit=10)
         return [known.session.state for known in page]
 
     assert await stores(session(id="s", last_activity_at=10)) == ["running"]
@@ -187,7 +187,7 @@ async def test_an_end_that_was_not_reported(owner: Owner) -> None:
         await session_history.end(transaction, known, 5)
 
     async def ended_sessions() -> list[Session]:
-        page = await session_history.page(database, owner.id, state="ended", limit=10)
+        page, _ = await session_history.page(database, owner.id, state="ended", limit=10)
         return [one.session for one in page]
 
     await session_history.prune(database, 5)
@@ -200,7 +200,8 @@ async def test_an_end_that_was_not_reported(owner: Owner) -> None:
 async def test_no_session_has_ended(owner: Owner) -> None:
     async with owner.site.database.begin() as transaction:
         await session_history.end(transaction, [], 5)
-    assert await session_history.page(owner.site.database, owner.id, state="ended", limit=10) == []
+    database = owner.site.database
+    assert await session_history.page(database, owner.id, state="ended", limit=10) == ([], False)
 
 
 async def test_a_status_is_not_written(owner: Owner) -> None:

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from outrider.cloud.access import credentials
 from outrider.cloud.app import Service
 from outrider.cloud.fleet.gateway import Connection
+from outrider.contract.events import EventName
 from outrider.contract.frames import (
     MAX_HELLO_BYTES,
     Acknowledge,
@@ -345,6 +346,20 @@ async def test_a_flood_of_events_ends_the_connection_and_loses_none(owner: Owner
     again = await owner.machine(enrolled=enrolled)
     acknowledged = max(frame.seq for frame in machine.received(Acknowledge))
     assert 0 < acknowledged <= again.welcome.acknowledged
+
+
+async def test_a_flood_of_bytes_ends_the_connection(owner: Owner) -> None:
+    machine = await owner.machine()
+    message = {"id": "m", "index": 0, "role": "user", "kind": "text", "timestamp": 1}
+    event = as_json(agent_event(EventName.CHAT_MESSAGE))
+    event["chatMessage"] = message | {"content": "\x01" * 65_536}
+    with contextlib.suppress(ConnectionClosed):
+        for seq in range(1, 1000):
+            await machine.say_raw(json.dumps({"type": "event", "seq": seq, "event": event}))
+    assert await machine.closed() == (
+        4429,
+        "A machine may send 15 MiB of events a minute, and 64 MiB at once",
+    )
 
 
 class TestReplaced:

@@ -3,6 +3,7 @@
 from outrider.cloud.live.frames import (
     MAX_BYTES,
     MAX_FRAMES,
+    FrameBudget,
     FrameBuffer,
     cursor_of,
     cursor_text,
@@ -116,3 +117,36 @@ def test_the_frames_of_a_stream() -> None:
     assert end_frame("draining", 1500) == (
         b'retry: 1500\nevent: stream:end\ndata: {"reason":"draining","retryAfterMs":1500}\n\n'
     )
+
+
+def test_the_buffers_of_an_account_share_a_budget() -> None:
+    budget = FrameBudget(max_bytes=6 * MAX_BYTES, max_account_bytes=3 * MAX_BYTES)
+    frame = b"x" * MAX_BYTES
+    mine = [FrameBuffer(budget=budget, account_id="mine") for _ in range(4)]
+    for number, buffer in enumerate(mine):
+        buffer.add_event(number, frame)
+    assert [buffer.overflowed for buffer in mine] == [False, False, False, True]
+    mine[0].take()
+    again = FrameBuffer(budget=budget, account_id="mine")
+    again.add_event(4, frame)
+    assert not again.overflowed
+
+
+def test_every_account_has_some_room_in_the_budget_of_a_node() -> None:
+    budget = FrameBudget(max_bytes=2 * MAX_BYTES, max_account_bytes=2 * MAX_BYTES)
+    frame = b"x" * MAX_BYTES
+    for name, fits in (("a", True), ("a", True), ("b", True), ("b", False), ("a", False)):
+        buffer = FrameBuffer(budget=budget, account_id=name)
+        buffer.add_event(1, frame)
+        assert buffer.overflowed is not fits
+
+
+def test_a_buffer_that_is_cleared_gives_its_room_back() -> None:
+    budget = FrameBudget(max_bytes=MAX_BYTES, max_account_bytes=MAX_BYTES)
+    for number in range(3):
+        buffer = FrameBuffer(budget=budget, account_id="a")
+        buffer.add_delta(b"x" * (MAX_BYTES // 2))
+        buffer.add_event(number, b"x" * (MAX_BYTES // 2))
+        assert not buffer.overflowed
+        buffer.clear()
+        assert buffer.is_empty

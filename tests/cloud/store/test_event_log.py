@@ -39,7 +39,8 @@ async def append(database: Database, *events: Event) -> set[str]:
 
 
 async def cursors(database: Database, account: str) -> list[int]:
-    return [one.cursor for one in await event_log.read(database, account, 0, 1000)]
+    part = await event_log.read(database, account, 0, 1000)
+    return [one.cursor for one in part.events]
 
 
 async def test_the_events_of_each_account_are_numbered(database: Database) -> None:
@@ -48,7 +49,7 @@ async def test_the_events_of_each_account_are_numbered(database: Database) -> No
     first, second, third, fourth = event(one), event(other), event(one), event(one)
     assert await append(database, first, second, third) == {first.id, second.id, third.id}
     await append(database, fourth)
-    assert await event_log.read(database, one, 1, 10) == [
+    assert (await event_log.read(database, one, 1, 10)).events == [
         LoggedEvent(2, "agent:error", third.body),
         LoggedEvent(3, "agent:error", fourth.body),
     ]
@@ -62,10 +63,34 @@ async def test_an_event_is_in_the_log_once(database: Database) -> None:
     first, second = event(account), event(account)
     await append(database, first)
     assert await append(database, first, second) == {second.id}
-    assert [one.body for one in await event_log.read(database, account, 0, 10)] == [
-        first.body,
-        second.body,
-    ]
+    part = await event_log.read(database, account, 0, 10)
+    assert [one.body for one in part.events] == [first.body, second.body]
+
+
+async def test_a_read_ends_before_the_event_that_does_not_fit(database: Database) -> None:
+    account = await new_account(database)
+    sizes = [3_000, 90_000, 50_000, 3_000]
+    await append(database, *(event(account)._replace(body=b"x" * size) for size in sizes))
+
+    async def read(after: int, max_bytes: int, limit: int = 10) -> tuple[list[int], int, bool]:
+        part = await event_log.read(database, account, after, limit, max_bytes=max_bytes)
+        return [len(one.body) for one in part.events], part.cursor, part.has_more
+
+    assert await read(0, 200_000) == (sizes, 4, False)
+    assert await read(0, 100_000) == ([3_000, 90_000], 2, True)
+    assert await read(1, 10) == ([90_000], 2, True)
+    assert await read(0, 200_000, limit=2) == ([3_000, 90_000], 2, True)
+
+
+async def test_events_that_are_not_wanted_take_no_room(database: Database) -> None:
+    account = await new_account(database)
+    large = event(account)._replace(name="chat:message", body=b"x" * 90_000)
+    wanted = event(account)
+    await append(database, large, wanted)
+    part = await event_log.read(
+        database, account, 0, 10, max_bytes=10_000, wants=lambda name: name != large.name
+    )
+    assert part == event_log.Part([LoggedEvent(2, wanted.name, wanted.body)], 2, has_more=False)
 
 
 async def test_an_event_of_another_account_is_not_new(database: Database) -> None:
@@ -98,7 +123,7 @@ async def test_a_reader_misses_nothing_of_concurrent_writers(database: Database)
         seen: list[LoggedEvent] = []
         while len(seen) < len(batches):
             after = seen[-1].cursor if seen else 0
-            seen += await event_log.read(database, account, after, 7)
+            seen += (await event_log.read(database, account, after, 7)).events
         return seen
 
     async with asyncio.TaskGroup() as tasks:

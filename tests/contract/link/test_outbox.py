@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from outrider.contract.events import AgentEvent, ChatMessage, EventName
 from outrider.contract.frames import Delta, Event, Snapshot
-from outrider.contract.limits import MAX_SESSIONS
+from outrider.contract.limits import MAX_SESSIONS, TokenBucket
 from outrider.contract.link.outbox import Outbox, ReportBudget
-from outrider.contract.resources import ActionOption, Machine, PendingAction, Session
+from outrider.contract.resources import ActionOption, Control, Machine, PendingAction, Session
+from outrider.contract.sizes import MAX_REPORTED_BYTES, json_bytes
 from tests.contract.link.memory_log import MemoryLog, agent_event
 from tests.contract.link.memory_log import session as plain
 
@@ -180,3 +181,39 @@ def test_deltas_have_a_limit_and_go_when_their_message_is_complete() -> None:
     assert outbox.delta(delta("y", "msg_2"))
     assert sent(outbox) == [(1, "1")]
     assert outbox.next_batch(0.0, report) == [delta("y", "msg_2")]
+
+
+def test_events_wait_for_their_bytes() -> None:
+    log = MemoryLog()
+    outbox = Outbox(log, byte_allowance=TokenBucket(rate=1_000, burst=5_000))
+    outbox.begin(report())
+    outbox.resume(0, ["agent:error"])
+    for number in range(4):
+        event = agent_event(str(number))
+        event.message = "x" * 2_000
+        outbox.event(event)
+    assert [frame.seq for frame in batch(outbox, 0.0)] == [1, 2]
+    assert batch(outbox, 0.0) == []
+    at = outbox.next_at(0.0)
+    assert at is not None
+    assert 0 < at <= 2
+    assert [frame.seq for frame in batch(outbox, at)] == [3]
+    assert [frame.seq for frame in batch(outbox, at + 10)] == [4]
+    assert outbox.next_at(at + 10) is None
+
+
+def test_an_event_that_is_too_long_is_cut_before_it_is_kept() -> None:
+    log = MemoryLog()
+    outbox = Outbox(log)
+    event = agent_event("long")
+    control = Control(id="m", label="M", type="select", options=["o" * 1024] * 1024)
+    event.controls = [control] * 64
+    outbox.event(event)
+    ((_, kept),) = log.events(0, 10)
+    assert kept.truncated
+    assert json_bytes(kept) <= MAX_REPORTED_BYTES
+
+
+def batch(outbox: Outbox, now: float) -> list[Event]:
+    """Return the events that may be sent at a time."""
+    return [one for one in outbox.next_batch(now, report) if isinstance(one, Event)]

@@ -21,7 +21,7 @@ from outrider.contract.frames import (
     Snapshot,
     encode,
 )
-from outrider.contract.limits import TokenBucket
+from outrider.contract.limits import EventAllowance, TokenBucket
 from outrider.contract.link import machine as machine_side
 from outrider.contract.link import service as service_side
 from outrider.contract.link.machine import LinkTiming, MachineLink
@@ -171,7 +171,7 @@ class Node:
             version="1",
             acknowledged=database.event_seq,
             number=number,
-            allowance=TokenBucket(1e9, 1e9),
+            allowance=EventAllowance(TokenBucket(1e9, 1e9), TokenBucket(1e12, 1e12)),
         )
         end.flush()
         if not end.link.is_closed:

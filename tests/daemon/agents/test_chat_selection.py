@@ -5,8 +5,8 @@ import pytest
 from outrider.contract.commands import ReadChat
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import AgentStatus, Message
+from outrider.contract.sizes import MAX_PAGE_BYTES
 from outrider.daemon.agents.chat_selection import (
-    MAX_CHAT_BYTES,
     ChatCursor,
     messages_of_turn,
     parse_cursor,
@@ -84,7 +84,7 @@ def test_an_unknown_cursor(after: str) -> None:
 
 
 def test_messages_beyond_a_response_are_those_behind_its_cursor() -> None:
-    long = chat("uaaa", "x" * (MAX_CHAT_BYTES // 2))
+    long = chat("uaaa", "x" * (MAX_PAGE_BYTES // 2))
     assert turn_of(long, "m0", "idle") == (["m1"], "m1")
     assert turn_of(long, "m1", "idle") == (["m2"], "m2")
 

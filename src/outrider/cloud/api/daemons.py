@@ -8,10 +8,11 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from operator import itemgetter
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from outrider.cloud.access.principal import Scope
 from outrider.cloud.api.endpoint import Call, Endpoint
@@ -50,9 +51,10 @@ from outrider.contract.commands import (
 )
 from outrider.contract.errors import bad_request, not_found
 from outrider.contract.outcomes import Done
-from outrider.contract.resources import ApprovalList, DaemonList, DaemonStatus
+from outrider.contract.resources import Approval, ApprovalList, DaemonList, DaemonStatus
+from outrider.contract.sizes import MAX_PAGE_BYTES, json_bytes
 from outrider.contract.structs import Wire
-from outrider.contract.text import EXPLANATIONS, TERMINAL_NAME
+from outrider.contract.text import EXPLANATIONS, NO_NUL, TERMINAL_NAME
 
 
 class SendChatCommand(Wire, tag="send_chat", tag_field="type", kw_only=True):
@@ -144,6 +146,13 @@ class DaemonsQuery(Wire, kw_only=True):
     """`all` also lists offline machines, in their last state, and says which are `connected`."""
 
 
+class ApprovalsQuery(Wire, kw_only=True):
+    """Which questions to list."""
+
+    after: Annotated[str, Meta(max_length=512, pattern=NO_NUL)] | None = None
+    """The `cursor` of a page: only the questions behind it."""
+
+
 async def list_daemons(services: DaemonServices, call: Call) -> bytes | DaemonList:
     """The connected machines of the account, or all of them.
 
@@ -163,8 +172,25 @@ async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
     the `actionId`. An IDE asks for the agent that was used last.
     """
     states = await services.presence.of_account(call.account_id)
-    found = [approval for state in states for approval in views.approvals(state)]
-    return ApprovalList(approvals=sorted(found, key=lambda one: (one.created_at, one.target_id)))
+    found = [
+        (_place(approval), approval) for state in states for approval in views.approvals(state)
+    ]
+    after: str = call.query.after or ""
+    page: list[Approval] = []
+    left = MAX_PAGE_BYTES
+    for place, approval in sorted(found, key=itemgetter(0)):
+        if place <= after:
+            continue
+        left -= json_bytes(approval)
+        if left < 0 and page:
+            return ApprovalList(approvals=page, cursor=_place(page[-1]))
+        page.append(approval)
+    return ApprovalList(approvals=page)
+
+
+def _place(approval: Approval) -> str:
+    """Return a text that sorts as the questions do: by their time."""
+    return f"{approval.created_at:016d}:{approval.target_id}"
 
 
 async def daemon_status(services: DaemonServices, call: Call) -> DaemonStatus:
@@ -285,6 +311,7 @@ ENDPOINTS: list[Endpoint[DaemonServices]] = [
         scope=Scope.AGENT_READ,
         summary="List what agents ask",
         handler=approvals,
+        query=ApprovalsQuery,
         response=ApprovalList,
         tag="Shortcuts",
     ),

@@ -24,6 +24,7 @@ from outrider.cloud.api.auth import (
     PasswordReset,
 )
 from outrider.cloud.api.daemons import (
+    ApprovalsQuery,
     DaemonsQuery,
     LaunchCliCommand,
     LaunchIdeCommand,
@@ -445,13 +446,16 @@ _EVENT: Final = AccountEvent(
     payload={"chatTitle": "Tests for the parser", "sessionId": SESSION_ID, "timestamp": _NOW},
 )
 
+_APPROVAL_CURSOR: Final = f"{_NOW:016d}:{_SESSION_TARGET_ID}"
+
 _INSTANCES: Final[tuple[Wire, ...]] = (
     # Resources
     _WORKSPACE, _WORKTREE, _OPTION, _ACTION, _AGENT, _SESSION, _MACHINE, _PROVIDER, _CLI, _IDE,
     _DAEMON, _STATUS, _LOCATION, _FILE_DIFF, _TOOL, _MESSAGE, _TOOL_CALL,
     _SUMMARY, _CONTROL, _BUNDLE,
     DaemonList(daemons=[_DAEMON]),
-    _APPROVAL, ApprovalList(approvals=[_APPROVAL]),
+    _APPROVAL, ApprovalList(approvals=[_APPROVAL], cursor=_APPROVAL_CURSOR),
+    ApprovalsQuery(after=_APPROVAL_CURSOR),
     SummaryMetadata(items=[_SUMMARY]),
     # Commands
     SendChatCommand(payload=_SEND),
@@ -491,7 +495,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     DaemonsQuery(state="all"),
     MachineSessionsQuery(state="ended", before=SESSION_ID),
     SessionsQuery(state="ended", q="parser", before=SESSION_ID),
-    SessionPage(sessions=[_ENDED_SESSION]),
+    SessionPage(sessions=[_ENDED_SESSION], cursor=_SESSION_TARGET_ID),
     WaitQuery(after=MESSAGE_ID),
     Waited(reason="waiting_approval", cursor=MESSAGE_ID, status="waiting_approval",
            messages=[_MESSAGE, _TOOL_CALL], pending_action=_ACTION),

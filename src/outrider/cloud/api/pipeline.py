@@ -26,7 +26,7 @@ from outrider.cloud.api.endpoint import BoundEndpoint, Call, never
 from outrider.cloud.api.request_body import decode_body, decode_query, read_body
 from outrider.cloud.api.sockets import Conversation, Sockets
 from outrider.cloud.api.streaming import Stream, StreamingResponses
-from outrider.cloud.error_response import WHOLE_RESPONSE
+from outrider.cloud.error_response import ACCOUNT_ID, WHOLE_RESPONSE
 from outrider.cloud.fleet.dispatch import ClientGone
 from outrider.cloud.store.database import is_unavailable
 from outrider.contract.errors import ApiError, not_found
@@ -221,6 +221,8 @@ class _EndpointApp:
         self, asgi_scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
     ) -> Call:
         endpoint = self._endpoint
+        if context.principal is not None:
+            asgi_scope[ACCOUNT_ID] = context.principal.account_id
         is_socket = asgi_scope["type"] == "websocket"
         # A request with neither header has no body (RFC 9112, 6.3).
         has_body = b"content-length" in headers or b"transfer-encoding" in headers

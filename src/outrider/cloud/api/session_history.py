@@ -24,8 +24,8 @@ class MachineSessionsQuery(Wire, kw_only=True):
     """Only those that run, or that have ended. Without it, both."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     """How many sessions, at most."""
-    before: Annotated[str, Meta(min_length=1, max_length=64, pattern=NO_NUL)] | None = None
-    """The id of a session: only those behind it, that is, launched earlier."""
+    before: Annotated[str, Meta(min_length=1, max_length=512, pattern=NO_NUL)] | None = None
+    """The `cursor` of a page, or the id of a session: only those behind it, launched earlier."""
 
 
 class SessionsQuery(MachineSessionsQuery, kw_only=True):
@@ -47,17 +47,15 @@ async def sessions(services: SessionHistoryServices, call: Call) -> SessionPage:
     """The sessions of the account on all its machines, also on those that are offline.
 
     An ended one has `endedAt`, `endReason` and `resumable`, and is kept for 90 days. For the next
-    page, give the id of the last session as `before`.
+    page, give `cursor` as `before`.
     """
     query: SessionsQuery = call.query
-    return SessionPage(
-        sessions=await services.history.list_sessions(
-            call.account_id,
-            state=query.state,
-            q=query.q,
-            limit=query.limit,
-            before=query.before,
-        )
+    return await services.history.list_sessions(
+        call.account_id,
+        state=query.state,
+        q=query.q,
+        limit=query.limit,
+        before=query.before,
     )
 
 
@@ -65,15 +63,13 @@ async def machine_sessions(services: SessionHistoryServices, call: Call) -> Sess
     """The sessions of a machine, also while it is offline; as `GET /sessions`."""
     query: MachineSessionsQuery = call.query
     machine = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    return SessionPage(
-        sessions=await services.history.list_sessions(
-            call.account_id,
-            machine=machine,
-            state=query.state,
-            q=None,
-            limit=query.limit,
-            before=query.before,
-        )
+    return await services.history.list_sessions(
+        call.account_id,
+        machine=machine,
+        state=query.state,
+        q=None,
+        limit=query.limit,
+        before=query.before,
     )
 
 

@@ -14,11 +14,9 @@ from outrider.cloud.store import machines
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import Change, Snapshot
 from outrider.contract.limits import (
-    EVENT_BURST,
-    EVENTS_PER_SECOND,
     MAX_SESSIONS,
     MAX_STATE_BYTES,
-    TokenBucket,
+    EventAllowance,
 )
 from outrider.contract.resources import Machine, Provider, Session
 
@@ -83,7 +81,7 @@ class MachineState:
         self.connection = row.connection
         self.connected = row.connected
         self.online = False
-        self.events = TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
+        self.events = EventAllowance()
         """What the machine may send; it is the same for its next connection to this node."""
         self.size = 0
         """The bytes of JSON of what is kept; of the machine, those of its last full report."""

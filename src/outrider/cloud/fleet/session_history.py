@@ -20,7 +20,8 @@ from outrider.cloud.periodic import WriteBehind, run_periodically
 from outrider.cloud.store import session_history
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.session_history import OwnedSession
-from outrider.contract.resources import Session
+from outrider.contract.resources import Session, SessionPage
+from outrider.contract.sizes import MAX_PAGE_BYTES, json_bytes
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +94,7 @@ class SessionHistory:
         q: str | None,
         limit: int,
         before: str | None,
-    ) -> list[Session]:
+    ) -> SessionPage:
         """Return sessions, the newest launch first; see `session_history.page`.
 
         Args:
@@ -111,7 +112,7 @@ class SessionHistory:
             await asyncio.sleep(_POLL_SECONDS)
             if machine is not None:
                 machine = await self._presence.find(account_id, machine.id)
-        found = await session_history.page(
+        found, has_more = await session_history.page(
             self._database,
             account_id,
             machine_id=None if machine is None else machine.id,
@@ -120,14 +121,25 @@ class SessionHistory:
             limit=limit,
             before=before,
         )
-        return [await self._shown(one, live) for one in found]
+        sessions: list[Session] = []
+        left = MAX_PAGE_BYTES
+        for one in found:
+            shown = await self._shown(one, live)  # it may be longer than what is stored
+            left -= json_bytes(shown)
+            if left < 0 and sessions:
+                has_more = True
+                break
+            sessions.append(shown)
+        return SessionPage(
+            sessions=sessions, cursor=sessions[-1].target_id if sessions and has_more else None
+        )
 
     async def _has_missing(self, live: dict[str, MachineState]) -> bool:
         """Return whether a stored session is in no report any more, and its end is on its way."""
         online = [one.id for one in live.values() if one.online]
         return any(
-            one.session.id not in live[one.machine_id].sessions
-            for one in await session_history.running(self._database, online)
+            session_id not in live[machine_id].sessions
+            for machine_id, session_id in await session_history.running_ids(self._database, online)
         )
 
     async def _shown(self, owned: OwnedSession, live: dict[str, MachineState]) -> Session:

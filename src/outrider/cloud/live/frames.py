@@ -4,7 +4,7 @@ Free of I/O: it decides what is sent next, and what happens to a client that doe
 """
 
 import re
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 import msgspec
@@ -22,6 +22,10 @@ from outrider.contract.structs import Wire
 MAX_FRAMES: Final = 1000
 MAX_BYTES: Final = 1024 * 1024
 """What may wait for a client that does not read."""
+
+MAX_NODE_BYTES: Final = 64 * 1024 * 1024
+MAX_ACCOUNT_BYTES: Final = 16 * 1024 * 1024
+"""What may wait for all clients of a node, and for those of one account."""
 
 CHUNK_BYTES: Final = 64 * 1024
 """About how much is written to the client's connection at once."""
@@ -71,6 +75,44 @@ def _frame(name: str, body: Wire) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encoder.encode(body))
 
 
+class FrameBudget:
+    """The bytes that the buffers of all streams of this node hold together.
+
+    An account that has little in them gets room in any case, so that others cannot starve it.
+
+    Args:
+        max_bytes: bytes of all accounts.
+        max_account_bytes: bytes of one account.
+    """
+
+    def __init__(
+        self, max_bytes: int = MAX_NODE_BYTES, max_account_bytes: int = MAX_ACCOUNT_BYTES
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_account_bytes = max_account_bytes
+        self._used: Counter[str] = Counter()
+        self._total = 0
+
+    def take(self, account_id: str, size: int) -> bool:
+        """Count bytes of an account, if there is room; return whether there was."""
+        used = self._used[account_id] + size
+        is_little = used <= MAX_BYTES
+        if not is_little and (
+            used > self._max_account_bytes or self._total + size > self._max_bytes
+        ):
+            return False
+        self._used[account_id] = used
+        self._total += size
+        return True
+
+    def release(self, account_id: str, size: int) -> None:
+        """Count bytes no more."""
+        self._total -= size
+        self._used[account_id] -= size
+        if not self._used[account_id]:
+            del self._used[account_id]
+
+
 class FrameBuffer:
     """The frames that wait for one client to read.
 
@@ -81,11 +123,30 @@ class FrameBuffer:
     Args:
         max_frames: how many frames may wait.
         max_bytes: how many bytes may wait. A frame that is alone may be larger.
+        budget: what the buffers hold together.
+        account_id: the account of the client.
     """
 
-    __slots__ = ("_bytes", "_frames", "_max_bytes", "_max_frames", "_overflowed")
+    __slots__ = (
+        "_account_id",
+        "_budget",
+        "_bytes",
+        "_frames",
+        "_max_bytes",
+        "_max_frames",
+        "_overflowed",
+    )
 
-    def __init__(self, max_frames: int = MAX_FRAMES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        max_frames: int = MAX_FRAMES,
+        max_bytes: int = MAX_BYTES,
+        *,
+        budget: FrameBudget | None = None,
+        account_id: str = "",
+    ) -> None:
+        self._budget = budget or FrameBudget()
+        self._account_id = account_id
         self._max_frames = max_frames
         self._max_bytes = max_bytes
         # Created with the first frame: an empty deque takes 700 bytes of an idle stream.
@@ -105,23 +166,16 @@ class FrameBuffer:
 
     def add_event(self, cursor: int, frame: bytes) -> None:
         """Add an event. Deltas that wait are dropped if it finds no room otherwise."""
-        if self._overflowed:
+        if self._overflowed or self._add(cursor, frame):
             return
-        if not self._has_room(frame):
-            self._drop_deltas()
-            if not self._has_room(frame):
-                self._overflowed = True
-                self._frames, self._bytes = None, 0
-                return
-        self._add(cursor, frame)
+        self._drop_deltas()
+        if not self._add(cursor, frame):
+            self._overflowed = True
+            self.clear()
 
     def add_delta(self, frame: bytes) -> None:
         """Add a delta. Without room it is dropped, and so are those that wait."""
-        if self._overflowed:
-            return
-        if self._has_room(frame):
-            self._add(None, frame)
-        else:
+        if not self._overflowed and not self._add(None, frame):
             self._drop_deltas()
 
     def take(self, max_bytes: int = CHUNK_BYTES) -> tuple[bytes, int | None]:
@@ -139,21 +193,35 @@ class FrameBuffer:
             newest = newest if cursor is None else cursor
             if not self._frames:
                 self._frames = None
-        self._bytes -= size
+        self._release(size)
         return b"".join(taken), newest
 
-    def _add(self, cursor: int | None, frame: bytes) -> None:
+    def clear(self) -> None:
+        """Drop all frames that wait."""
+        self._frames = None
+        self._release(self._bytes)
+
+    def _add(self, cursor: int | None, frame: bytes) -> bool:
+        """Add a frame if it finds room; return whether it did."""
+        size = len(frame)
+        if self._frames is not None and (
+            len(self._frames) >= self._max_frames or self._bytes + size > self._max_bytes
+        ):
+            return False
+        if not self._budget.take(self._account_id, size):
+            return False
         if self._frames is None:
             self._frames = deque()
         self._frames.append((cursor, frame))
-        self._bytes += len(frame)
+        self._bytes += size
+        return True
 
-    def _has_room(self, frame: bytes) -> bool:
-        if self._frames is None:
-            return True
-        return len(self._frames) < self._max_frames and self._bytes + len(frame) <= self._max_bytes
+    def _release(self, size: int) -> None:
+        self._bytes -= size
+        self._budget.release(self._account_id, size)
 
     def _drop_deltas(self) -> None:
-        events = [(cursor, frame) for cursor, frame in self._frames or () if cursor is not None]
+        waiting = self._frames or ()
+        events = [(cursor, frame) for cursor, frame in waiting if cursor is not None]
+        self._release(sum(len(frame) for cursor, frame in waiting if cursor is None))
         self._frames = deque(events) if events else None
-        self._bytes = sum(len(frame) for _, frame in events)

@@ -10,6 +10,7 @@ from outrider.cloud.store import event_log
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.event_log import LoggedEvent
 from outrider.contract.event_stream import StreamResume
+from outrider.contract.sizes import MAX_PAGE_BYTES
 
 _SCANNED: Final = 500
 """Events of one query."""
@@ -48,7 +49,7 @@ class Pages:
         limit: int,
         wait: float,
     ) -> Page:
-        """Return the selected events after a cursor, oldest first.
+        """Return the selected events after a cursor, oldest first, `MAX_PAGE_BYTES` at most.
 
         Args:
             after: the cursor that the client has; None for the oldest events of the log.
@@ -82,15 +83,21 @@ class Pages:
     ) -> tuple[Page, bool]:
         """Read on after an empty page; return the page, and whether the log's end is reached."""
         found: list[LoggedEvent] = []
-        cursor = page.cursor
+        cursor, left = page.cursor, MAX_PAGE_BYTES
         for _ in range(_MAX_QUERIES):
-            rows = await event_log.read(self._database, account_id, cursor, _SCANNED)
-            for event in rows:
-                cursor = event.cursor
+            part = await event_log.read(
+                self._database, account_id, cursor, _SCANNED, wants=selection.wants_name
+            )
+            for event in part.events:
                 if selection.wants(event):
+                    left -= len(event.body)
+                    if left < 0 and found:
+                        return Page(found, cursor, page.resume), False
                     found.append(event)
                     if len(found) == limit:
-                        return Page(found, cursor, page.resume), False
-            if len(rows) < _SCANNED:
+                        return Page(found, event.cursor, page.resume), False
+                cursor = event.cursor
+            cursor = part.cursor
+            if not part.has_more:
                 return Page(found, cursor, page.resume), True
         return Page(found, cursor, page.resume), False

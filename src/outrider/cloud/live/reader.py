@@ -7,7 +7,7 @@ seconds, which finds what a lost wake-up left unread.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -16,7 +16,7 @@ from outrider.cloud.live.feed import LiveFeed
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import event_log
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.store.event_log import LoggedEvent
+from outrider.cloud.store.event_log import LoggedEvent, Part
 
 PAGE: Final = 200
 """Events of one query."""
@@ -108,14 +108,16 @@ class LogReader:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def page(self, account_id: str, after: int) -> Sequence[LoggedEvent]:
-        """Return the next events of an account's log, at most `PAGE`.
+    async def page(self, account_id: str, after: int, wants: Callable[[str], bool]) -> Part:
+        """Return the next events of an account's log that are wanted, a slice for one stream.
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
         """
         async with self._slots:
-            return await event_log.read(self._database, account_id, after, PAGE)
+            return await event_log.read(
+                self._database, account_id, after, PAGE, max_bytes=_SLICE_BYTES, wants=wants
+            )
 
     async def run(self) -> None:
         """Poll for events that caused no wake-up, until cancelled."""
@@ -138,16 +140,19 @@ class LogReader:
         try:
             while tail.is_woken and tail.consumers:
                 tail.is_woken = False
-                events = await self.page(tail.account_id, tail.position)
-                for part in _slices(events):
-                    tail.position = part[-1].cursor
+                async with self._slots:
+                    part = await event_log.read(
+                        self._database, tail.account_id, tail.position, PAGE
+                    )
+                for events in _slices(part.events):
+                    tail.position = events[-1].cursor
                     for consumer in list(tail.consumers):
-                        consumer.receive(part)
+                        consumer.receive(events)
                     # Streams whose clients read get the time to send it: a page of large events
                     # must not overflow their buffers.
                     await asyncio.sleep(0)
-                if len(events) == PAGE:
-                    tail.is_woken = True
+                tail.position = max(tail.position, part.cursor)
+                tail.is_woken |= part.has_more
         except DATABASE_ERRORS as error:  # the next poll tries again
             _log.warning("reading the event log failed", error=str(error))
         finally:

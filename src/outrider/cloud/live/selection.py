@@ -54,15 +54,19 @@ class Selection:
 
     def wants(self, event: LoggedEvent) -> bool:
         """Return whether an event is selected."""
-        kind = event.name.partition(":")[0]
-        if kind not in self.kinds:
-            return False
-        if self.names is not None and event.name not in self.names and kind not in self.names:
+        if not self.wants_name(event.name):
             return False
         if self.daemon_id is None and self.target is None:
             return True
         subject = _subject.decode(event.body)
         return self._is_about(subject.daemon_id, (subject.target_id, subject.ide_id))
+
+    def wants_name(self, name: str) -> bool:
+        """Return whether events of this name may be selected."""
+        kind = name.partition(":")[0]
+        if kind not in self.kinds:
+            return False
+        return self.names is None or name in self.names or kind in self.names
 
     def wants_delta(self, daemon_id: str, targets: Iterable[str]) -> bool:
         """Return whether a delta is selected of the session that `targets` name."""

@@ -20,13 +20,13 @@ from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.revocation import CHECK_INTERVAL, Credential, RevocationWatch
 from outrider.cloud.live import frames
 from outrider.cloud.live.feed import LiveFeed
-from outrider.cloud.live.frames import FrameBuffer
-from outrider.cloud.live.reader import PAGE, AccountTail, LogReader
+from outrider.cloud.live.frames import FrameBudget, FrameBuffer
+from outrider.cloud.live.reader import AccountTail, LogReader
 from outrider.cloud.live.selection import Selection
 from outrider.cloud.live.stream_limit import StreamLimit
 from outrider.cloud.store import event_log
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
-from outrider.cloud.store.event_log import Extent, LoggedEvent
+from outrider.cloud.store.event_log import Extent, LoggedEvent, Part
 from outrider.contract.event_stream import ChatDelta, StreamEndReason, StreamResume
 from outrider.contract.frames import Delta
 
@@ -93,7 +93,7 @@ class EventStream:
         self._resume = begin.resume
         self._position = begin.position
         self._newest = begin.newest
-        self._buffer = FrameBuffer()
+        self._buffer = FrameBuffer(budget=owner.frame_budget, account_id=credential.account_id)
         self._tail: AccountTail | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._end_reason: StreamEndReason | None = None
@@ -129,6 +129,7 @@ class EventStream:
     def close(self) -> None:
         """Release what it holds. May be called again."""
         self._leave_tail()
+        self._buffer.clear()
         self._owner.remove(self)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
@@ -139,9 +140,9 @@ class EventStream:
         yield frames.ready_frame(self._resume, self._position)
         is_behind = self._position < self._newest
         while is_behind and self._is_open():
-            page = await self._page()
-            yield self._missed(page)
-            is_behind = len(page) == PAGE
+            part = await self._page()
+            yield self._missed(part.events, part.cursor)
+            is_behind = part.has_more
         if self._is_open():
             tail = self._tail = self._owner.reader.join(
                 self.credential.account_id, self._position, self
@@ -151,10 +152,10 @@ class EventStream:
             # What follows the tail's position is in the buffer from now on.
             goal = tail.position
             while self._position < goal and self._is_open():
-                page = [event for event in await self._page() if event.cursor <= goal]
-                yield self._missed(page)
-                if not page:  # the numbers up to the goal are unused
-                    self._position = goal
+                part = await self._page()
+                events = [event for event in part.events if event.cursor <= goal]
+                # Without more, the numbers from there up to the goal are unused.
+                yield self._missed(events, min(part.cursor, goal) if part.has_more else goal)
         while self._is_open():
             chunk, newest = self._buffer.take()
             if newest is not None:
@@ -173,21 +174,22 @@ class EventStream:
             self.end("max_age")
         return self._end_reason is None
 
-    async def _page(self) -> Sequence[LoggedEvent]:
+    async def _page(self) -> Part:
         """Return the next events of the log; while the database is unavailable, try again."""
         while self._is_open():
             try:
-                return await self._owner.reader.page(self.credential.account_id, self._position)
+                return await self._owner.reader.page(
+                    self.credential.account_id, self._position, self._selection.wants_name
+                )
             except DATABASE_ERRORS as error:
                 _log.warning("reading the event log failed", error=str(error))
                 await self._wait(asyncio.get_running_loop().time() + _RETRY_SECONDS)
-        return ()
+        return Part([], self._position, has_more=True)
 
-    def _missed(self, page: Sequence[LoggedEvent]) -> bytes:
-        """Return the frames of a page that was read, and go on after it."""
-        if page:
-            self._position = page[-1].cursor
-        chunk = b"".join(frames.event_frame(one) for one in page if self._selection.wants(one))
+    def _missed(self, events: Sequence[LoggedEvent], cursor: int) -> bytes:
+        """Return the frames of a part that was read, and go on after it."""
+        self._position = cursor
+        chunk = b"".join(frames.event_frame(one) for one in events if self._selection.wants(one))
         return chunk + self._heartbeat()
 
     def _heartbeat(self) -> bytes:
@@ -238,6 +240,7 @@ class EventStreams:
         limit: counts the streams of each credential.
 
     Attributes:
+        frame_budget: what the buffers of the streams hold together.
         delta_accounts_changed: set when `delta_accounts` has changed.
     """
 
@@ -250,6 +253,7 @@ class EventStreams:
         times: StreamTimes | None = None,
     ) -> None:
         self.times = times or StreamTimes()
+        self.frame_budget = FrameBudget()
         self.reader = LogReader(database, feed, self.times.poll)
         self._database = database
         self._revocations = revocations

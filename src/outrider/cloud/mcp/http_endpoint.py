@@ -30,6 +30,7 @@ from outrider.cloud.api.pipeline import (
 )
 from outrider.cloud.api.request_body import read_body
 from outrider.cloud.base_path import base_url
+from outrider.cloud.error_response import ACCOUNT_ID
 from outrider.cloud.mcp.tool_calls import CALLER, Caller, ToolCalls, receive_body, retry_advice
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
@@ -145,6 +146,7 @@ class McpEndpoint:
                 "MCP takes an API key in `Authorization: Bearer <API_KEY>`, and no session",
                 code=ErrorCode.AUTH_INVALID,
             )
+        one.scope[ACCOUNT_ID] = context.principal.account_id
         refuse_cross_site(one.headers)
         if one.scope["method"] != "POST":
             raise ApiError(405, "This path takes POST and no other method: it has no sessions")

@@ -11,14 +11,15 @@ then it adds events.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, case, delete, func, select, update
 
 from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
+from outrider.contract.sizes import MAX_PAGE_BYTES
 
 _accounts = tables.accounts
 _events = tables.events
@@ -52,6 +53,14 @@ class LoggedEvent(NamedTuple):
     cursor: int
     name: str
     body: bytes
+
+
+class Part(NamedTuple):
+    """A part of the log: its events, up to which cursor it was read, and whether more follow."""
+
+    events: list[LoggedEvent]
+    cursor: int
+    has_more: bool
 
 
 async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
@@ -107,8 +116,16 @@ async def newest(database: Database, account_ids: Iterable[str]) -> Mapping[str,
         return {row[0]: row[1] for row in await transaction.execute(query)}
 
 
+_SMALL_BYTES: Final = 4096
+"""Bodies that are read with their rows; longer ones only once it is known that they fit."""
+
 _READ = (
-    select(_events.c.cursor, _events.c.name, _events.c.body)
+    select(
+        _events.c.cursor,
+        _events.c.name,
+        func.length(_events.c.body),
+        case((func.length(_events.c.body) <= _SMALL_BYTES, _events.c.body)),
+    )
     .where(_events.c.account_id == bindparam("account"))
     .where(_events.c.cursor > bindparam("after"))
     .order_by(_events.c.cursor)
@@ -117,12 +134,48 @@ _READ = (
 
 
 async def read(
-    database: Database, account_id: str, after: int, limit: int
-) -> Sequence[LoggedEvent]:
-    """Return the events after a cursor, oldest first, at most `limit` of them."""
+    database: Database,
+    account_id: str,
+    after: int,
+    limit: int,
+    *,
+    max_bytes: int = MAX_PAGE_BYTES,
+    wants: Callable[[str], bool] = lambda _: True,
+) -> Part:
+    """Return the events after a cursor, oldest first: at most `limit`, and `max_bytes` of bodies.
+
+    One event is returned, however long it is.
+
+    Args:
+        wants: returns whether events of a name are wanted; the others are left out.
+    """
     values = {"account": account_id, "after": after, "most": limit}
+    cursor, left, large = after, max_bytes, []
     async with database.read() as transaction:
-        return [LoggedEvent(*row) for row in await transaction.execute(_READ, values)]
+        rows = (await transaction.execute(_READ, values)).all()
+        has_more = len(rows) == limit
+        bodies: dict[int, bytes] = {}
+        names: dict[int, str] = {}
+        for row_cursor, name, size, body in rows:
+            if wants(name):
+                if size > left and names:
+                    has_more = True
+                    break
+                left -= size
+                names[row_cursor] = name
+                if body is None:
+                    large.append(row_cursor)
+                else:
+                    bodies[row_cursor] = body
+            cursor = row_cursor
+        if large:
+            query = select(_events.c.cursor, _events.c.body).where(
+                _events.c.account_id == account_id, _events.c.cursor.in_(large)
+            )
+            bodies |= {row[0]: row[1] for row in await transaction.execute(query)}
+    # An event that was pruned between the two statements is left out, as if it were a gap.
+    events = [LoggedEvent(at, name, bodies[at]) for at, name in names.items() if at in bodies]
+    return Part(events, cursor, has_more)
 
 
 async def outgrown(database: Database, keep: int) -> list[str]:

@@ -17,6 +17,8 @@ from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.resources import Session
+from outrider.contract.sizes import MAX_PAGE_BYTES, cut_session
+from outrider.contract.targets import parse_target
 
 PRUNE_BATCH: Final = 500
 
@@ -73,14 +75,26 @@ async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedS
     return found
 
 
+async def running_ids(database: Database, machine_ids: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the machines and ids of the sessions of these machines that have not ended."""
+    found: set[tuple[str, str]] = set()
+    async with database.read() as transaction:
+        for batch in batched(machine_ids, _MAX_IDS):
+            query = select(*_KEY).where(
+                _history.c.machine_id.in_(batch), _history.c.ended_at.is_(None)
+            )
+            found |= {(row[0], row[1]) for row in await transaction.execute(query)}
+    return found
+
+
 async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: int) -> None:
     """Note that sessions have ended, for a reason that is not known."""
     if not missing:
         return
     rows = []
     for one in missing:
-        ended = msgspec.structs.replace(
-            one.session, state="ended", ended_at=now, pending_action=None
+        ended = cut_session(
+            msgspec.structs.replace(one.session, state="ended", ended_at=now, pending_action=None)
         )
         data = msgspec.json.encode(ended)
         rows.append({"machine": one.machine_id, "session": one.session.id, "ended": data})
@@ -132,14 +146,19 @@ async def page(
     q: str | None = None,
     limit: int,
     before: str | None = None,
-) -> list[OwnedSession]:
-    """Return sessions of an account, the newest launch first.
+) -> tuple[list[OwnedSession], bool]:
+    """Return sessions of an account, the newest launch first, and whether more follow.
+
+    They have `MAX_PAGE_BYTES` at most; a single one may have more.
 
     Args:
         q: text in the title, the directory, the type, or the name of the machine.
-        before: the id of a session; only those behind it. An unknown one is behind all.
+        before: the id or the target id of a session; only those behind it. An unknown one is behind
+            all.
     """
-    query: Select[Any] = select(*_KEY, _history.c.data).where(_history.c.account_id == account_id)
+    query: Select[Any] = select(*_KEY, func.length(_history.c.data)).where(
+        _history.c.account_id == account_id
+    )
     if machine_id is not None:
         query = query.where(_history.c.machine_id == machine_id)
     if state is not None:
@@ -148,25 +167,42 @@ async def page(
     if q:
         query = _matching(query, q)
     if before is not None:
+        # Two machines may report sessions with the same id: a target id tells them apart.
+        target = parse_target(before)
         position = select(_history.c.created_at, _history.c.id, _history.c.machine_id).where(
-            _history.c.account_id == account_id, _history.c.id == before
+            _history.c.account_id == account_id,
+            _history.c.id == (before if target is None else target.name),
         )
+        if target is not None:
+            position = position.where(_history.c.machine_id == target.daemon_id)
         if machine_id is not None:
             position = position.where(_history.c.machine_id == machine_id)
         async with database.read() as transaction:
             found = (await transaction.execute(position.limit(1))).first()
         if found is None:
-            return []
+            return [], False
         order = tuple_(_history.c.created_at, _history.c.id, _history.c.machine_id)
         query = query.where(order < tuple_(found[0], found[1], found[2]))
     query = query.order_by(
         _history.c.created_at.desc(), _history.c.id.desc(), _history.c.machine_id.desc()
-    ).limit(limit)
+    ).limit(limit + 1)
     async with database.read() as transaction:
-        return [
-            OwnedSession(account_id, machine, _decode(data))
-            for machine, _, data in await transaction.execute(query)
-        ]
+        rows = (await transaction.execute(query)).all()
+        keys: list[tuple[str, str]] = []
+        size = 0
+        for machine, session_id, length in rows[:limit]:
+            size += length
+            if size > MAX_PAGE_BYTES and keys:
+                break
+            keys.append((machine, session_id))
+        stored: dict[tuple[str, str], bytes] = {}
+        for batch in batched(keys, _MAX_IDS):
+            data = select(*_KEY, _history.c.data).where(tuple_(*_KEY).in_(batch))
+            stored |= {(row[0], row[1]): row[2] for row in await transaction.execute(data)}
+    sessions = [
+        OwnedSession(account_id, key[0], _decode(stored[key])) for key in keys if key in stored
+    ]
+    return sessions, len(keys) < len(rows)
 
 
 async def prune(database: Database, before: int) -> int:
@@ -200,7 +236,7 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
 
 
 def _row(owned: OwnedSession) -> bulk.Row:
-    session = msgspec.structs.replace(owned.session, pending_action=None)
+    session = cut_session(msgspec.structs.replace(owned.session, pending_action=None))
     path = "" if session.workspace is None else session.workspace.path
     searched = (session.title or "", path, session.type, session.name)
     return (

@@ -29,9 +29,13 @@ from outrider.cloud.webhooks.delivery_queue import CLAIM_SECONDS, DeliveryQueue
 from outrider.cloud.webhooks.subscriptions import Subscriptions
 from outrider.contract.events import REPORTED_EVENTS, AgentEvent, EventName
 from outrider.contract.ids import is_id, new_id
+from outrider.contract.sizes import MAX_EVENT_BYTES, cut_event
+from outrider.contract.targets import parse_target
 
 MAX_WAITING: Final = 1000
-"""Events that may wait to be stored; beyond it, machines that send events wait."""
+MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
+"""Events, and bytes of them, that may wait to be stored; beyond it, machines that send events wait.
+"""
 
 _BATCH: Final = 500
 _BATCH_INTERVAL: Final = 0.01
@@ -81,6 +85,10 @@ class EventIntake:
         self._clock = clock
         self._retry_interval = retry_interval
         self._waiting: asyncio.Queue[_Pending] = asyncio.Queue(MAX_WAITING)
+        self._bytes = 0
+        """The bytes of the events that are accepted and not stored yet."""
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     async def agent_event(
         self,
@@ -94,7 +102,8 @@ class EventIntake:
     ) -> None:
         """Accept a machine's event; `stored` is called once it is committed.
 
-        Waits while `MAX_WAITING` events wait. An event that machines may not send is dropped.
+        Waits while `MAX_WAITING` events or `MAX_WAITING_BYTES` wait. An event that machines may not
+        send is dropped, one that is too long is cut.
 
         Args:
             connection: the number of the connection on which it arrived.
@@ -102,6 +111,9 @@ class EventIntake:
         row: Event | None = None
         if event.event in REPORTED_EVENTS and is_id("evt", event.id) and has_content(event):
             body = agent_body(daemon_id, event)
+            if len(body) > MAX_EVENT_BYTES:
+                event = cut_event(event)
+                body = agent_body(daemon_id, event)
             row = Event(event.id, account_id, event.event, body, self._now())
         else:
             _log.warning(
@@ -111,7 +123,10 @@ class EventIntake:
                 id=event.id,
             )
         ended = None if row is None else _ended_session(account_id, daemon_id, event)
+        while self._bytes > MAX_WAITING_BYTES:
+            await self._has_room.wait()
         await self._waiting.put(_Pending(row, daemon_id, connection, seq, stored, ended))
+        self._count(0 if row is None else len(row.body))
 
     async def machine_event(
         self,
@@ -166,6 +181,7 @@ class EventIntake:
                 batch.append(await self._waiting.get())
                 self._fill(batch)
                 await self._store_with_retry(batch)
+                self._count(-sum(len(one.event.body) for one in batch if one.event is not None))
                 several = len(batch) > 1
                 batch.clear()
                 if several:
@@ -174,6 +190,13 @@ class EventIntake:
             self._fill(batch, limit=MAX_WAITING)
             if batch:
                 await self._store(batch)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > MAX_WAITING_BYTES:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
 
     def _fill(self, batch: list[_Pending], limit: int = _BATCH) -> None:
         while len(batch) < limit and not self._waiting.empty():
@@ -342,10 +365,11 @@ def _ended_session(account_id: str, daemon_id: str, event: AgentEvent) -> OwnedS
 
 
 def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
-    """Return the body of an agent's event; a target id of another machine is replaced."""
+    """Return the body of an agent's event; a target id of something else is replaced."""
     target_id = f"{daemon_id}:session:{event.session_id}"
+    target = parse_target(event.ide_id)
     ide_id = event.ide_id
-    if not ide_id.startswith(f"{daemon_id}:"):
+    if target is None or target.daemon_id != daemon_id or target.kind == "session":
         ide_id = target_id
     body: dict[str, Any] = {
         "id": event.id,
@@ -366,6 +390,8 @@ def agent_body(daemon_id: str, event: AgentEvent) -> bytes:
         payload["message"] = event.message
     if event.event in _CONTENT:
         _add_content(payload, event, target_id)
+    if event.truncated:
+        payload["truncated"] = True
     body["payload"] = payload
     return msgspec.json.encode(body)
 
@@ -374,7 +400,7 @@ def _add_content(payload: dict[str, Any], event: AgentEvent, target_id: str) -> 
     match event.event:
         case EventName.SESSION_STARTED | EventName.SESSION_ENDED | EventName.SESSION_UPDATED:
             session = event.session
-            if session is not None and session.target_id != target_id:
+            if session is not None:
                 session = msgspec.structs.replace(session, id=event.session_id, target_id=target_id)
             payload["session"] = session
             if event.controls is not None:

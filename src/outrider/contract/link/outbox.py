@@ -38,11 +38,14 @@ from outrider.contract.limits import (
     MAX_SESSIONS,
     MAX_STATE_BYTES,
     OWN_EVENT_BURST,
+    OWN_EVENT_BYTES_BURST,
+    OWN_EVENT_BYTES_PER_SECOND,
     OWN_EVENTS_PER_SECOND,
     TokenBucket,
     fitted,
 )
 from outrider.contract.resources import Machine, PendingAction, Session
+from outrider.contract.sizes import cut_event, json_bytes
 
 _BATCH: Final = 64
 """Maximum number of events, and of refusals, in one batch of frames."""
@@ -102,6 +105,7 @@ class Outbox:
     Args:
         log: stores events and refusals.
         allowance: how many events may be sent; by default that of `contract.limits`.
+        byte_allowance: how many bytes of events may be sent; the same.
         on_omitted: called with the id of each session that is not reported: there are too many,
             or they are too long.
     """
@@ -111,11 +115,17 @@ class Outbox:
         log: EventLog,
         *,
         allowance: TokenBucket | None = None,
+        byte_allowance: TokenBucket | None = None,
         on_omitted: Callable[[str], None] = _ignore,
     ) -> None:
         self._log = log
         self._on_output: Callable[[], None] = _ignore
         self._allowance = allowance or TokenBucket(OWN_EVENTS_PER_SECOND, OWN_EVENT_BURST)
+        self._byte_allowance = byte_allowance or TokenBucket(
+            OWN_EVENT_BYTES_PER_SECOND, OWN_EVENT_BYTES_BURST
+        )
+        self._missing_bytes = 0
+        """The bytes of the next event, while it waits for the allowance."""
         self._budget = ReportBudget(on_omitted=on_omitted)
         self._is_connected = False
         self._sent_event = 0
@@ -162,7 +172,7 @@ class Outbox:
             return
         if event.chat_message is not None:
             self._drop_deltas_of(event.chat_message.id)
-        self._log.add_event(fitted(event))
+        self._log.add_event(cut_event(fitted(event)))
         self._has_events = True
         self._on_output()
 
@@ -275,23 +285,35 @@ class Outbox:
 
     def next_at(self, now: float) -> float | None:
         """Return when the next event may be sent; None if no event has to wait for that."""
-        if not self._has_events or self._allowance.available(now):
+        if not self._has_events:
             return None
-        return self._allowance.next_at(now)
+        waits = []
+        if not self._allowance.available(now):
+            waits.append(self._allowance.next_at(now))
+        if self._byte_allowance.available(now) < self._missing_bytes:
+            waits.append(self._byte_allowance.next_at(now, self._missing_bytes))
+        return max(waits, default=None)
 
     def _next_events(self, now: float) -> list[FromDaemon]:
         allowed = min(_BATCH, self._allowance.available(now)) if self._has_events else 0
-        if not allowed:
+        if not allowed or self._byte_allowance.available(now) < self._missing_bytes:
             return []
         frames: list[FromDaemon] = []
-        while not frames and self._has_events:
+        self._missing_bytes = 0
+        while not frames and self._has_events and not self._missing_bytes:
             events = self._log.events(self._sent_event, allowed)
             self._has_events = bool(events)  # a page may be short: unreadable entries are left out
-            if events:
-                self._sent_event = events[-1][0]
-            # Numbered before the welcome of an older service, which closes the connection because
-            # of an event that it does not know: left out, which leaves a gap in the numbers.
-            frames += [Event(seq=seq, event=one) for seq, one in events if self._is_accepted(one)]
+            for seq, event in events:
+                # Numbered before the welcome of an older service, which closes the connection
+                # because of an event that it does not know: left out, which leaves a gap in the
+                # numbers.
+                if self._is_accepted(event):
+                    size = json_bytes(event)
+                    if not self._byte_allowance.take(now, size):
+                        self._missing_bytes = size
+                        break
+                    frames.append(Event(seq=seq, event=event))
+                self._sent_event = seq
         self._allowance.take(now, len(frames))
         return frames
 
@@ -364,7 +386,7 @@ class ReportBudget:
     def begin(self, report: Snapshot) -> Snapshot:
         """Return a whole report within the budget, and start counting from it."""
         report = fitted(report)
-        self._used = _size(report.machine) + _size(report.providers)
+        self._used = json_bytes(report.machine) + json_bytes(report.providers)
         self._sizes.clear()
         latest_first = sorted(report.sessions, key=lambda one: one.last_activity_at, reverse=True)
         fitting = {
@@ -377,10 +399,10 @@ class ReportBudget:
         """Return the session in the form to report; None if there is no room for it."""
         session = fitted(session)
         others = self._used - self._sizes.get(session.id, 0)
-        size = _size(session)
+        size = json_bytes(session)
         if others + size > self._limit // 2:
             session = _short(session)
-            size = _size(session)
+            size = json_bytes(session)
         is_one_more = session.id not in self._sizes
         if others + size > self._limit or (is_one_more and len(self._sizes) >= MAX_SESSIONS):
             self._on_omitted(session.id)
@@ -392,10 +414,6 @@ class ReportBudget:
     def remove(self, session_id: str) -> None:
         """Release the bytes of a session."""
         self._used -= self._sizes.pop(session_id, 0)
-
-
-def _size(value: object) -> int:
-    return len(msgspec.json.encode(value))
 
 
 def _short(session: Session) -> Session:

@@ -56,7 +56,7 @@ from outrider.contract.frames import (
     decode_from_daemon,
     hello_protocol,
 )
-from outrider.contract.limits import EVENT_BURST, EVENTS_PER_SECOND, TokenBucket
+from outrider.contract.limits import EventAllowance
 
 # Events: what the caller has to know.
 
@@ -166,7 +166,7 @@ class ServiceLink:
         self._newest = self._stored = self._acknowledged = 0
         """The numbers of the newest event that was returned, stored, and acknowledged."""
         self._watches_deltas = False
-        self._allowance: TokenBucket | None = None
+        self._allowance: EventAllowance | None = None
         self._events: list[LinkEvent] = []
         self._frames: list[FromService] = []
 
@@ -204,7 +204,7 @@ class ServiceLink:
         """Report a message that has arrived. Read none between a hello and its welcome."""
         if self._state is _State.SERVING:
             try:
-                self._receive(decode_from_daemon(message), now)
+                self._receive(decode_from_daemon(message), now, len(message))
             except DecodeError as error:
                 self.close(CloseCode.BAD_FRAME, str(error))
         elif self._state is _State.AWAITING_HELLO:
@@ -227,7 +227,7 @@ class ServiceLink:
         version: str,
         acknowledged: int,
         number: int,
-        allowance: TokenBucket | None = None,
+        allowance: EventAllowance | None = None,
     ) -> None:
         """Accept the machine, unless the connection is closed.
 
@@ -242,7 +242,7 @@ class ServiceLink:
         self._state = _State.SERVING
         self.number = number
         self._newest = self._stored = self._acknowledged = acknowledged
-        self._allowance = allowance or TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
+        self._allowance = allowance or EventAllowance()
         self._frames.append(
             Welcome(
                 protocol=PROTOCOL_VERSION,
@@ -306,14 +306,14 @@ class ServiceLink:
         else:
             self.close(CloseCode.BAD_FRAME, "The first frame must be a hello")
 
-    def _receive(self, frame: FromDaemon | None, now: float) -> None:
+    def _receive(self, frame: FromDaemon | None, now: float, size: int) -> None:
         match frame:
             case CommandResult():
                 self._events.append(ResultReceived(frame))
             case Snapshot() | Change():
                 self._events.append(ReportReceived(frame))
             case Event(seq=seq, event=event):
-                self._receive_event(seq, event, now)
+                self._receive_event(seq, event, now, size)
             case Refusal(seq=seq, refused=refused):
                 self._events.append(RefusalReceived(refused))
                 self._frames.append(AcknowledgeRefusals(seq=seq))
@@ -324,14 +324,10 @@ class ServiceLink:
             case _:
                 pass  # a frame of a newer version
 
-    def _receive_event(self, seq: int, event: AgentEvent, now: float) -> None:
+    def _receive_event(self, seq: int, event: AgentEvent, now: float, size: int) -> None:
         assert self._allowance is not None  # set by `welcome`
-        if not self._allowance.take(now):
-            self.close(
-                CloseCode.TOO_MANY_EVENTS,
-                f"A machine may send {EVENTS_PER_SECOND:g} events a second, "
-                f"and {EVENT_BURST} at once",
-            )
+        if (reason := self._allowance.refusal(now, size)) is not None:
+            self.close(CloseCode.TOO_MANY_EVENTS, reason)
         elif seq > self._newest:
             self._newest = seq
             self._events.append(EventReceived(seq, event))

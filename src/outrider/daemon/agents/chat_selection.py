@@ -13,22 +13,11 @@ counts.
 
 from typing import Final, NamedTuple
 
-import msgspec
-
 from outrider.contract.commands import ReadChat
 from outrider.contract.errors import bad_request
 from outrider.contract.resources import AgentStatus, Message
-from outrider.daemon.agents.chat_log import json_size
+from outrider.contract.sizes import messages_within
 from outrider.daemon.agents.core import Turn
-
-MAX_CHAT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a chat in one response, as JSON; a single message may have more.
-
-Older messages are left out, or newer ones where those after a message were asked for.
-"""
-
-_MESSAGE_OVERHEAD: Final = 512
-"""Bytes of a message beside its content, at most."""
 
 _START: Final = "0"
 _SEPARATOR: Final = "~"
@@ -90,7 +79,7 @@ def messages_of_turn(
     end = len(chat)
     if turn is not None and turn.next_id is not None:
         end = positions.get(turn.next_id, end)
-    selected = within(chat[start:end], newest=False)
+    selected = messages_within(chat[start:end], newest=False)
     is_over, read = status in {"idle", "error"}, selected
     if status == "generating":
         read = selected[:-1]
@@ -112,8 +101,8 @@ def select_messages(messages: list[Message], query: ReadChat) -> list[Message]:
     end = len(messages) if query.before is None else _position(messages, query.before, "before")
     messages = messages[start:end]
     if query.after is not None:
-        return within(messages[: query.limit] if query.limit else messages, newest=False)
-    return within(messages[-query.limit :] if query.limit else messages, newest=True)
+        return messages_within(messages[: query.limit] if query.limit else messages, newest=False)
+    return messages_within(messages[-query.limit :] if query.limit else messages, newest=True)
 
 
 def _position(messages: list[Message], message_id: str, field: str) -> int:
@@ -121,16 +110,3 @@ def _position(messages: list[Message], message_id: str, field: str) -> int:
         if message.id == message_id:
             return index
     raise bad_request(f"This chat has no message {message_id!r}", field)
-
-
-def within(messages: list[Message], *, newest: bool) -> list[Message]:
-    """Return as many as fit into a response, from the newest or from the oldest on."""
-    room, count = MAX_CHAT_BYTES, 0
-    for message in reversed(messages) if newest else messages:
-        room -= json_size(message.content) + _MESSAGE_OVERHEAD
-        if message.tool is not None:
-            room -= len(msgspec.json.encode(message.tool))
-        if room < 0 and count:
-            break
-        count += 1
-    return messages[len(messages) - count :] if newest else messages[:count]

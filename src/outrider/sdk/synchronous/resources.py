@@ -76,7 +76,8 @@ class Sessions:
             state: `running` or `ended`; both by default.
             q: text in the title, the directory, the type or the machine's name.
             limit: how many, 1 to 1000; 100 by default.
-            before: the id of a session, for the next page: only those launched earlier.
+            before: the id or the target id of a session, for the next page: only those launched
+                earlier. A page may have fewer than `limit`.
         """
         operation = operations.LIST_SESSIONS
         query = {"state": state, "q": q, "limit": limit, "before": before}
@@ -95,7 +96,14 @@ class Approvals:
         Answer one with `client.agent(approval.target_id).approve(action_id=approval.action.id)`.
         """
         operation = operations.LIST_APPROVALS
-        return (self._transport.send(operation, operation.url())).approvals
+        found: list[Approval] = []
+        after = None
+        while True:  # a page has 4 MiB at most
+            page = self._transport.send(operation, operation.url(), query={"after": after})
+            found += page.approvals
+            if page.cursor in {None, after}:
+                return found
+            after = page.cursor
 
 
 class Webhooks:

@@ -13,8 +13,9 @@ import pytest
 
 from outrider.contract.commands import Chat, ReadChat
 from outrider.contract.frames import MAX_FRAME_BYTES
+from outrider.contract.sizes import MAX_PAGE_BYTES
 from outrider.daemon.agents.chat_log import MAX_CONTENT, truncate_content
-from outrider.daemon.agents.chat_selection import MAX_CHAT_BYTES, select_messages
+from outrider.daemon.agents.chat_selection import select_messages
 from outrider.daemon.agents.cli.transcripts.claude_transcript import ORPHAN_WAIT, ClaudeTranscript
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_CHUNK,
@@ -99,8 +100,8 @@ def test_no_answer_is_longer_than_a_frame(kind: RecordKind, tmp_path: Path, char
     kind.answers(tmp_path, *[character * 400_000] * 12)
     reader = caught_up(kind.reader(tmp_path))
     (first, *_, last) = reader.messages({}, Guards())
-    assert len(frame(reader, ReadChat())) <= MAX_CHAT_BYTES + 10_000
-    assert len(frame(reader, ReadChat(after=first.id))) <= MAX_CHAT_BYTES + 10_000
+    assert len(frame(reader, ReadChat())) <= MAX_PAGE_BYTES
+    assert len(frame(reader, ReadChat(after=first.id))) <= MAX_PAGE_BYTES
     assert last.id.encode() in frame(reader, ReadChat())
 
 
