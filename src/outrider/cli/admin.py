@@ -7,11 +7,12 @@ import typer
 
 from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
+from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import fail, service_settings
 from outrider.cloud.access import credentials
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.store import api_keys
+from outrider.cloud.store import api_keys, revocations
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import checked_name
 from outrider.contract.ids import new_id
@@ -34,6 +35,37 @@ def migrate(as_json: AsJson = False) -> None:
     """Bring the database's schema up to date."""
     on_database(_no_work)
     show(as_json, {"migrated": True}, "The database is up to date.")
+
+
+@app.command("revoke-again")
+def revoke_again(
+    previous: Annotated[
+        str | None,
+        typer.Argument(
+            envvar="OUTRIDER_PREVIOUS_DATABASE_URL",
+            help="The URL of the database before the restore, or its SQLite file.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--everything", help="Revoke all machines and keys, and pause all webhooks."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """After a restore, revoke what was revoked after the backup; stop the service first.
+
+    The database before the restore says what that is. If it is lost, --everything is safe.
+    """
+    if everything is (previous is not None):
+        fail("Give the database before the restore, or --everything", 2)
+
+    async def work(database: Database) -> revocations.Revoked:
+        if previous is None:
+            return await revocations.revoke_all(database, now())
+        return await revoked_since(database, previous)
+
+    revoked = on_database(work)
+    show(as_json, revoked._asdict(), revoked_again_text(revoked))
 
 
 @key_app.command("create")

@@ -6,10 +6,14 @@ import msgspec
 from rich.filesize import decimal
 
 from outrider.cli.database_command import show, when
-from outrider.cli.running import fail, service_settings
-from outrider.cloud import backup
+from outrider.cli.revoking import revoked_again_text, revoked_since
+from outrider.cli.running import fail, run, service_settings
+from outrider.cloud import backup, installation
 from outrider.cloud.backup import Description
-from outrider.cloud.store.database import HEAD
+from outrider.cloud.settings import Settings
+from outrider.cloud.store import revocations
+from outrider.cloud.store.database import HEAD, Database, DatabaseError
+from outrider.cloud.store.revocations import Revoked
 from outrider.contract.errors import OutriderError
 
 
@@ -41,20 +45,50 @@ def restore(file: Path, *, overwrite: bool, as_json: bool) -> None:
         description, previous = backup.restore(settings, file, overwrite=overwrite)
     except OutriderError as error:
         fail(str(error))
-    lines = [f"The service's data is that of {when(description.created_at)}."]
+    created = when(description.created_at)
+    lines = [f"The service's data is that of {created}."]
     if description.schema != HEAD:
+        lines.append(f"It was upgraded from schema {description.schema} to schema {HEAD}.")
+    revoked = run(_revoke_again(settings, previous))
+    if isinstance(revoked, Revoked):
+        lines.append(revoked_again_text(revoked))
+    else:
         lines.append(
-            f"It is of an older Outrider ({description.version}, schema {description.schema}): "
-            f"the next start upgrades it to schema {HEAD}."
+            f"{revoked}, so machines, keys and webhooks that were revoked after {created} work "
+            "again: revoke them once more, or all with `outrider admin revoke-again --everything`."
         )
+    previous = [path for path in previous if path.exists()]
     if previous:
         lines += ["The data before is in", *(f"  {path}" for path in previous)]
     lines.append("Start the service now.")
     show(
         as_json,
-        {"previous": [str(path) for path in previous], **_fields(description)},
+        {
+            "previous": [str(path) for path in previous],
+            "revokedAgain": revoked._asdict() if isinstance(revoked, Revoked) else None,
+            **_fields(description),
+        },
         "\n".join(lines),
     )
+
+
+async def _revoke_again(settings: Settings, previous: list[Path]) -> Revoked | str:
+    """Revoke what was revoked in the data before; return why not if that cannot be known."""
+    database = Database(settings.sqlalchemy_url)
+    try:
+        with installation.lock(database):
+            await database.migrate()
+            assert database.file is not None
+            start = f"{database.file.name}.before-restore-"
+            before = next((path for path in previous if path.name.startswith(start)), None)
+            await revocations.end_short_lived(database)
+            if before is None:
+                return "There was no data here before"
+            return await revoked_since(database, before)
+    except DatabaseError as error:
+        return str(error)
+    finally:
+        await database.close()
 
 
 def _fields(description: Description) -> dict[str, object]:

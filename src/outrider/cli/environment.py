@@ -57,6 +57,7 @@ OTHERS: Final = frozenset(
         "LOG_FORMAT",
         "LOG_LEVEL",
         "PASSWORD",
+        "PREVIOUS_DATABASE_URL",
         "URL",
         "WORKTREES_DIR",
     )

@@ -1,0 +1,39 @@
+"""After a restore: revoke again what was revoked after the backup."""
+
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from outrider.cli.database_command import now
+from outrider.cloud.settings import Settings
+from outrider.cloud.store import revocations
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, DatabaseError
+
+
+async def revoked_since(restored: Database, previous: str | Path) -> revocations.Revoked:
+    """Revoke what is revoked in the previous database: a URL, or an SQLite file.
+
+    Raises:
+        DatabaseError: the previous database cannot be read.
+    """
+    database = Database(_url(previous), makes_directory=False)
+    try:
+        await database.check()
+        return await revocations.revoke_again(restored, database, now())
+    except DATABASE_ERRORS as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise DatabaseError(f"The database {database.name} cannot be read: {cause}") from error
+    finally:
+        await database.close()
+
+
+def _url(previous: str | Path) -> str:
+    file = Path(previous)
+    address = f"sqlite:///{file.absolute()}" if file.is_file() else str(previous)
+    return Settings(database_url=address).sqlalchemy_url
+
+
+def revoked_again_text(revoked: revocations.Revoked) -> str:
+    """Return what was revoked, as a sentence."""
+    counts = [f"{count} {name}" for name, count in revoked._asdict().items() if count]
+    return f"Revoked again: {', '.join(counts) or 'nothing'}. Everybody has to log in again."
