@@ -89,7 +89,7 @@ def test_patches_are_cut_between_lines_with_a_mark() -> None:
 
 def test_a_tool_call_stays_within_the_limits_of_its_fields() -> None:
     diff = FileDiff(path="/x" * 4000, patch="+\0" + "x" * 300_000)
-    tool = tool_of([diff] * 100, id="t", title="a\nb" * 1000, status="completed")
+    tool = tool_of(diff=[diff] * 100, id="t", title="a\x1bb" * 1000, status="completed")
     assert len(tool.diff) == 64
     assert sum(len(one.patch) for one in tool.diff[:1]) <= 262_144
     assert len(tool.title) == 1024
@@ -100,10 +100,10 @@ def test_a_tool_call_stays_within_the_limits_of_its_fields() -> None:
 
 
 def test_a_call_whose_command_failed_has_failed() -> None:
-    fields = {"id": "t", "title": "x"}
-    assert tool_of([], **fields, status="completed", exit_code=1).status == "failed"
-    assert tool_of([], **fields, status="completed", exit_code=0).status == "completed"
-    assert tool_of([], **fields, status="running", exit_code=None).status == "running"
+    assert tool_of(id="t", title="a\nb").title == "a …"
+    assert tool_of(id="t", title="x", status="completed", exit_code=1).status == "failed"
+    assert tool_of(id="t", title="x", status="completed", exit_code=0).status == "completed"
+    assert tool_of(id="t", title="x", status="running", exit_code=None).status == "running"
 
 
 @pytest.mark.parametrize(

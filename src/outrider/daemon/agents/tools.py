@@ -69,6 +69,13 @@ def hunks_diff(path: str, hunks: Iterable[tuple[int, int, Sequence[str]]]) -> Fi
     return _patch(path, lines)
 
 
+def patch_diff(path: str, patch: str) -> FileDiff:
+    """Return the change of a file that an agent has as a unified patch, with or without names."""
+    lines = lines_of(patch if patch.endswith("\n") else f"{patch}\n")
+    first = next((n for n, line in enumerate(lines) if line.startswith("@@")), len(lines))
+    return _patch(path, lines[first:])
+
+
 def bounded(diffs: Sequence[FileDiff], limit: int) -> list[FileDiff]:
     """Return the patches cut to `limit` bytes of JSON together; each cut one ends with a mark."""
     result = []
@@ -82,13 +89,14 @@ def bounded(diffs: Sequence[FileDiff], limit: int) -> list[FileDiff]:
     return result
 
 
-def tool_of(diff: Sequence[FileDiff], *, exit_code: int | None = None, **fields: Any) -> Tool:
-    """Return a tool call within the limits of its fields.
+def tool_of(*, title: str, diff: Sequence[FileDiff] = (), **fields: Any) -> Tool:
+    """Return a tool call within the limits of its fields, with the first line of its title.
 
     A command that failed is a failed call, whatever the agent calls it.
     """
-    tool = Tool(diff=bounded(diff, MAX_DIFF), exit_code=exit_code, **fields)
-    if exit_code and tool.status == "completed":
+    first, *others = title.strip().split("\n", 1)
+    tool = Tool(title=f"{first} …" if others else first, diff=bounded(diff, MAX_DIFF), **fields)
+    if tool.exit_code and tool.status == "completed":
         tool.status = "failed"
     return fitted(tool)
 

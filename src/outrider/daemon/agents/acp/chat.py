@@ -101,7 +101,7 @@ class _Tool:
     def as_resource(self) -> Tool:
         """Return the call as the messages have it."""
         return tool_of(
-            self.diff,
+            diff=self.diff,
             id=self.id,
             kind=_KINDS.get(self.kind, "other"),
             title=self.title,

@@ -86,6 +86,75 @@ def test_messages(record: Record) -> None:
     assert len({message.id for message in messages}) == len(messages)
 
 
+def test_a_failed_command_and_an_edit(record: Record) -> None:
+    record.add("user", "go")
+    command = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make test"}}
+    edited = {"file_path": "/x.py", "old_string": "b", "new_string": "c"}
+    edit = {"type": "tool_use", "id": "t2", "name": "Edit", "input": edited}
+    record.add("assistant", [command])
+    record.add("assistant", [edit])
+    reader = record.reader()
+    reader.poll()
+    running = [m.tool for m in reader.messages({}, Guards()) if m.tool is not None]
+    assert [(tool.kind, tool.title, tool.status) for tool in running] == [
+        ("execute", "make test", "running"),
+        ("edit", "Edit /x.py", "running"),
+    ]
+    assert running[1].diff[0].patch == "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-b\n+c\n"
+    failed = {"type": "tool_result", "tool_use_id": "t1", "content": "Exit code 2\nno"}
+    record.add("user", [failed | {"is_error": True}], toolUseResult="Error: Exit code 2\nno")
+    hunk = {"oldStart": 7, "oldLines": 2, "newStart": 7, "newLines": 2}
+    patch = [hunk | {"lines": [" a", "-b", "+c"]}]
+    record.add(
+        "user",
+        [{"type": "tool_result", "tool_use_id": "t2", "content": "done"}],
+        toolUseResult={"filePath": "/x.py", "structuredPatch": patch},
+    )
+    reader.poll()
+    tools = [m.tool for m in reader.messages({}, Guards()) if m.tool is not None]
+    assert tools[:2] == tools[2:], "a call has what its result has"
+    assert [(tool.status, tool.exit_code) for tool in tools[:2]] == [
+        ("failed", 2),
+        ("completed", None),
+    ]
+    assert tools[1].diff[0].patch == "--- a/x.py\n+++ b/x.py\n@@ -7,2 +7,2 @@\n a\n-b\n+c\n"
+    assert tools[0].ended_at == MILLIS
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "exit_code"),
+    [
+        ({"stdout": "x", "interrupted": False}, "completed", 0),
+        ({"stdout": "x", "interrupted": True}, "failed", 5),
+        ({"stdout": "", "backgroundTaskId": "b1"}, "completed", None),
+        ({"filePath": "/x", "structuredPatch": [{"lines": 5}]}, "completed", None),
+        (None, "completed", None),
+    ],
+)
+def test_how_a_command_ended(
+    record: Record, outcome: Any, status: str, exit_code: int | None
+) -> None:
+    record.add("assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": None}])
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "Exit code 5"}
+    record.add("user", [result], toolUseResult=outcome)
+    reader = record.reader()
+    reader.poll()
+    tool = reader.messages({}, Guards())[-1].tool
+    assert tool is not None
+    assert (tool.status, tool.exit_code) == (status, exit_code)
+
+
+def test_a_call_that_was_interrupted_has_failed(record: Record) -> None:
+    record.add("user", "go")
+    record.add("assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}])
+    record.add("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+    reader = record.reader()
+    reader.poll()
+    tool = reader.messages({}, Guards())[1].tool
+    assert tool is not None
+    assert tool.status == "failed"
+
+
 def test_what_it_is_doing(record: Record) -> None:
     reader = record.reader()
     assert reader.activity() == "idle"

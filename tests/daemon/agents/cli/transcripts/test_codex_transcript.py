@@ -83,6 +83,61 @@ def test_messages_and_turns(record: Record) -> None:
     assert record.read().messages({"u1": "msg_mine"}, Guards()) == messages
 
 
+@pytest.mark.parametrize(
+    ("output", "status", "exit_code"),
+    [
+        ("Chunk ID: a\nProcess exited with code 3\nOutput:\nno", "failed", 3),
+        ("Exit code: 0\nWall time: 1 s\nOutput:\nExit code: 1", "completed", 0),
+        ('{"output":"x","metadata":{"exit_code":1}}', "failed", 1),
+        ("exec command rejected by user", None, None),
+        ("{", None, None),
+    ],
+)
+def test_how_a_command_ended(
+    record: Record, output: str, status: str | None, exit_code: int | None
+) -> None:
+    arguments = '{"command":["bash","-lc","make test"]}'
+    record.add(
+        "response_item", type="function_call", name="shell", arguments=arguments, call_id="c1"
+    )
+    record.add("response_item", type="function_call_output", call_id="c1", output=output)
+    call, result = (m.tool for m in record.read().messages({}, Guards()))
+    assert call == result
+    assert call is not None
+    assert (call.kind, call.title) == ("execute", "make test")
+    assert (call.status, call.exit_code) == (status, exit_code)
+
+
+def test_the_files_of_a_patch(record: Record) -> None:
+    call = {"type": "custom_tool_call", "name": "apply_patch", "call_id": "c1", "input": "***"}
+    record.add("response_item", **call)
+    changes = {
+        "/x": {"type": "update", "unified_diff": "@@ -7 +7 @@\n-a\n+b\n"},
+        "/new": {"type": "add", "content": "n\n"},
+        "/old": {"type": "delete", "content": "o\n"},
+        "/odd": [],
+    }
+    record.add("event_msg", type="patch_apply_end", call_id="c1", success=True, changes=changes)
+    record.add("response_item", type="custom_tool_call_output", call_id="c1", output="done")
+    _, tool = (m.tool for m in record.read().messages({}, Guards()))
+    assert tool is not None
+    assert (tool.kind, tool.status) == ("edit", "completed")
+    assert [diff.patch for diff in tool.diff] == [
+        "--- a/x\n+++ b/x\n@@ -7 +7 @@\n-a\n+b\n",
+        "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+n\n",
+        "--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-o\n",
+    ]
+
+
+def test_a_call_without_a_result_in_an_aborted_turn_has_failed(record: Record) -> None:
+    record.add("event_msg", type="task_started")
+    record.add("response_item", type="function_call", name="exec", arguments="{", call_id="c1")
+    record.add("event_msg", type="turn_aborted", reason="interrupted")
+    (message,) = record.read().messages({}, Guards())
+    assert message.tool is not None
+    assert message.tool.status == "failed"
+
+
 def test_a_failed_and_an_interrupted_turn(record: Record) -> None:
     record.add("event_msg", type="task_started")
     record.add("event_msg", type="task_complete", error={"message": "400 as asked"})

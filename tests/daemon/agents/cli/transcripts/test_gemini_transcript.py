@@ -87,6 +87,31 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     assert record.transcript.model == "gemini-2.5-pro"
 
 
+@pytest.mark.parametrize(
+    ("status", "output", "shown", "exit_code"),
+    [
+        ("success", "done", "completed", None),
+        ("success", "Output: no\nExit Code: 2", "failed", 2),
+        ("error", "no such file", "failed", None),
+        ("cancelled", "the user said no", "failed", None),
+        ("unheard of", "x", None, None),
+    ],
+)
+def test_how_a_tool_ended(
+    record: Record, status: str, output: str, shown: str | None, exit_code: int | None
+) -> None:
+    edited = {"filePath": "/x", "originalContent": "a\n", "newContent": "b\n"}
+    ended = call("c1", output=output) | {"status": status, "resultDisplay": edited}
+    record.lines(gemini("g1", "", toolCalls=[ended | {"result": None, "status": "executing"}]))
+    record.lines(gemini("g1", "", toolCalls=[ended]))
+    asked, result = (m.tool for m in record.transcript.messages({}, GUARDS))
+    assert asked == result
+    assert asked is not None
+    assert (asked.kind, asked.title) == ("execute", "touch a")
+    assert (asked.status, asked.exit_code) == (shown, exit_code)
+    assert [diff.patch for diff in asked.diff] == ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"]
+
+
 def test_a_history_that_is_written_again_is_no_chat(record: Record) -> None:
     record.lines(user("u1", "one"), gemini("g1", "first"))
     record.lines(user("u2", "two", second=5), gemini("g2", "second", 6))

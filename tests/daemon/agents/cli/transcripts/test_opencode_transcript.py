@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outrider.daemon.agents.cli.transcripts.opencode_transcript import OpencodeTranscript
 from outrider.daemon.agents.cli.transcripts.transcript import RESUMED
@@ -114,7 +115,7 @@ def test_a_turn_with_a_tool(record: Record) -> None:
         ("assistant", "text", "end"),
     ]
     after = reader.messages({"m1": "msg_mine"}, Guards())
-    assert after[: len(before)] == before
+    assert [replace(m, tool=None) for m in after[:3]] == [replace(m, tool=None) for m in before]
     assert after[0].id == "msg_mine"
     assert [m.id for m in record.reader().messages({"m1": "msg_mine"}, Guards())] == [
         m.id for m in after
@@ -135,8 +136,52 @@ def test_a_call_keeps_the_time_that_it_had_while_it_ran(record: Record) -> None:
     record.message("m1", "assistant", time={"completed": 11})
     reader.poll()
     after = reader.messages(ids, Guards())
-    assert (after[0], after[1].kind) == (before, "tool_result")
+    assert replace(after[0], tool=None) == replace(before, tool=None)
+    assert after[1].kind == "tool_result"
     assert record.reader().messages(ids, Guards()) == after
+
+
+@pytest.mark.parametrize(
+    ("status", "metadata", "shown", "exit_code"),
+    [
+        ("completed", {"exit": 0}, "completed", 0),
+        ("completed", {"exit": 3}, "failed", 3),
+        ("error", {}, "failed", None),
+        ("completed", None, "completed", None),
+    ],
+)
+def test_how_a_tool_ended(
+    record: Record, status: str, metadata: Any, shown: str, exit_code: int | None
+) -> None:
+    record.message("m1", "assistant", time={"completed": 9})
+    state = {"status": status, "input": {"command": "ls"}, "time": {"start": 7, "end": 8}}
+    part = {"tool": "bash", "callID": "c1", "state": state | {"metadata": metadata}}
+    record.part("m1", "p1", "tool", **part)
+    reader = record.reader()
+    reader.poll()
+    call, result = (m.tool for m in reader.messages({}, Guards()))
+    assert call == result
+    assert call is not None
+    assert (call.kind, call.title, call.status) == ("execute", "ls", shown)
+    assert (call.exit_code, call.started_at, call.ended_at) == (exit_code, 7, 8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"patch": "Index: /x\n===\n--- /x\n+++ /x\n@@ -1 +1 @@\n-a\n+b\n"},
+        {"before": "a\n", "after": "b\n"},
+    ],
+)
+def test_an_edit_has_its_patch(record: Record, change: dict[str, str]) -> None:
+    record.message("m1", "assistant", time={"completed": 9})
+    state = {"status": "completed", "metadata": {"filediff": {"file": "/x", **change}}}
+    record.part("m1", "p1", "tool", tool="edit", callID="c1", state=state)
+    reader = record.reader()
+    reader.poll()
+    tool = reader.messages({}, Guards())[0].tool
+    assert tool is not None
+    assert [diff.patch for diff in tool.diff] == ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ The state file of a process says whether Claude Code is busy, waiting or idle. N
 documented, so every field is optional here; callers fall back on the screen.
 """
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from outrider.contract.resources import Role
+from outrider.contract.resources import FileDiff, Role, Tool, ToolStatus
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,
@@ -23,12 +24,14 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     milliseconds,
     read_small_file,
 )
+from outrider.daemon.agents.tools import file_diff, hunks_diff
 
 ORPHAN_WAIT: Final = 2.0
 """Seconds that an entry waits for its parent; then it is processed without the parent."""
 
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NO_PROMPT_PREFIXES: Final = ("<bash-", "<command-", "<local-command-")
+_EXIT_CODE: Final = re.compile(r"(?:Error: )?Exit code (\d+)")
 _EXIT: Final = "<command-name>/exit<"
 _ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
 
@@ -42,6 +45,7 @@ class _Block(msgspec.Struct, kw_only=True):
     input: Any = None
     tool_use_id: str = ""
     content: Any = None
+    is_error: bool | None = None
 
 
 class _Body(msgspec.Struct, kw_only=True):
@@ -62,6 +66,13 @@ class _Entry(msgspec.Struct, rename="camel", kw_only=True):
     is_meta: bool = False
     is_compact_summary: bool = False
     is_api_error_message: bool = False
+    tool_use_result: Any = None
+
+
+class _Hunk(msgspec.Struct, rename="camel", kw_only=True):
+    old_start: int
+    new_start: int
+    lines: list[str]
 
 
 class _ProcessState(msgspec.Struct, rename="camel", kw_only=True):
@@ -222,7 +233,10 @@ class ClaudeTranscript(Reader):
             if block.type == "tool_result":
                 self._calls.pop(block.tool_use_id, None)
                 result = _text(block.content)
-                self._pieces.append(Piece(f"{key} {part}", "tool", "tool_result", result, at))
+                tool = self._end_tool(block, entry.tool_use_result, result, at)
+                self._pieces.append(
+                    Piece(f"{key} {part}", "tool", "tool_result", result, at, tool=tool)
+                )
             elif block.type == "text":
                 first = prompt and block.text is texts[0]
                 role: Role = "user" if prompt else "system"
@@ -231,10 +245,28 @@ class ClaudeTranscript(Reader):
         if is_interruption:
             self._turn_is_open = False
             self._calls.clear()
+            self._end_calls("failed")
         if prompt:
             self._prompts.append((key, "\n".join(texts)))
             self._prompt_time, self._turn_is_open, self.failure = at, True, None
             self._calls.clear()
+            self._end_calls(None)
+
+    def _end_tool(self, block: _Block, outcome: Any, text: str, at: int) -> Tool | None:
+        """Return the tool call that has ended with this result.
+
+        A command's exit code is recorded only if it is not 0, in the text of the result.
+        """
+        details = outcome if isinstance(outcome, dict) else {}
+        is_failed = bool(block.is_error or details.get("interrupted"))
+        exit_code = None
+        if match := _EXIT_CODE.match(text) if is_failed else None:
+            exit_code = int(match[1])
+        elif not is_failed and "stdout" in details and not details.get("backgroundTaskId"):
+            exit_code = 0
+        status: ToolStatus = "failed" if is_failed else "completed"
+        diff = _diff(details)
+        return self._end_call(block.tool_use_id, status, at, exit_code=exit_code, diff=diff)
 
     def _is_exit(self, texts: Sequence[str]) -> bool:
         """Return whether this is the command that ends Claude Code, or what it printed.
@@ -263,9 +295,7 @@ class ClaudeTranscript(Reader):
                     thought = block.thinking
                     self._pieces.append(Piece(piece_key, "assistant", "thinking", thought, at))
                 case "tool_use":
-                    call = {"id": block.id, "name": block.name, "input": block.input}
-                    content = as_json(call)
-                    self._pieces.append(Piece(piece_key, "assistant", "tool_call", content, at))
+                    self._add_call(piece_key, block.id, block.name, block.input, at)
                     self._calls[block.id] = ToolCall(block.id, at)
 
 
@@ -273,6 +303,20 @@ def _blocks(body: _Body) -> list[_Block]:
     if isinstance(body.content, str):
         return [_Block(type="text", text=body.content)]
     return body.content
+
+
+def _diff(details: Mapping[str, Any]) -> list[FileDiff]:
+    """Return the changes that the result of an edit has."""
+    path, hunks = details.get("filePath"), details.get("structuredPatch")
+    if not isinstance(path, str) or not isinstance(hunks, list):
+        return []
+    if not hunks and details.get("type") == "create" and isinstance(details.get("content"), str):
+        return [file_diff(path, None, details["content"])]
+    try:
+        patch = msgspec.convert(hunks, list[_Hunk])
+    except msgspec.ValidationError:
+        return []
+    return [hunks_diff(path, [(hunk.old_start, hunk.new_start, hunk.lines) for hunk in patch])]
 
 
 def _text(content: Any) -> str:

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 import psutil
 
+from outrider.contract.resources import FileDiff, Tool, ToolStatus
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,
@@ -24,10 +25,12 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     as_json,
     milliseconds,
 )
+from outrider.daemon.agents.tools import exit_code_in, file_diff, patch_diff
 
 THREAD: Final = "CODEX_THREAD"
 """The key of the thread's id in a session's adapter state."""
 
+_EXIT_CODE: Final = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)$", re.MULTILINE)
 _LOCK: Final = re.compile(r"/thread-writer-locks/([0-9a-f-]{36})\.lock\Z")
 
 
@@ -46,6 +49,9 @@ class _Payload(msgspec.Struct, kw_only=True):
     item: Any = None
     model: str | None = None
     error: Any = None
+    exit_code: Any = None
+    success: Any = None
+    changes: Any = None
 
 
 class _Entry(msgspec.Struct, kw_only=True):
@@ -84,6 +90,7 @@ class CodexTranscript(Reader):
         self._name_decoder = msgspec.json.Decoder(_ThreadName)
         self._processed_keys: set[str] = set()
         self._calls: dict[str, ToolCall] = {}
+        self._outcomes: dict[str, _Payload] = {}  # by the id of the call
         self._turn_is_open = False
         self._turn_start = 0
 
@@ -150,13 +157,15 @@ class CodexTranscript(Reader):
         match event.type:
             case "task_started":
                 self._turn_is_open, self._turn_start, self.failure = True, at, None
-                self._calls.clear()
+                self._clear_calls(None)
             case "turn_aborted":
                 self._turn_is_open = False
-                self._calls.clear()
+                self._clear_calls("failed")
+            case "exec_command_end" | "patch_apply_end" if event.call_id is not None:
+                self._outcomes[event.call_id] = event
             case "task_complete":
                 self._turn_is_open = False
-                self._calls.clear()
+                self._clear_calls(None)
                 if isinstance(event.error, dict):
                     self.failure = str(event.error.get("message") or "The turn has failed")
                     self._pieces.append(Piece(key, "system", "text", self.failure, at))
@@ -179,13 +188,30 @@ class CodexTranscript(Reader):
                 (v for v in (item.arguments, item.input, item.action) if v is not None), None
             )
             name = item.name or kind.removesuffix("_call")
-            content = as_json({"id": call, "name": name, "input": arguments})
-            self._pieces.append(Piece(key, "assistant", "tool_call", content, at))
+            self._add_call(key, call, name, arguments, at)
             if item.call_id is not None:  # without an id, the model's service has run the tool
                 self._calls[call] = ToolCall(call, at)
         elif kind.endswith("_call_output"):
             self._calls.pop(item.call_id or "", None)
-            self._pieces.append(Piece(key, "tool", "tool_result", _text(item.output), at))
+            text = _text(item.output)
+            tool = self._end_tool(item.call_id or "", text, at)
+            self._pieces.append(Piece(key, "tool", "tool_result", text, at, tool=tool))
+
+    def _end_tool(self, call: str, text: str, at: int) -> Tool | None:
+        """Return the tool call that has ended; Codex does not always record how."""
+        outcome = self._outcomes.pop(call, _Payload())
+        code = outcome.exit_code
+        if not isinstance(code, int):
+            code = _exit_code(text)
+        status: ToolStatus | None = None if code is None else "completed"
+        if isinstance(outcome.success, bool):
+            status = "completed" if outcome.success else "failed"
+        return self._end_call(call, status, at, exit_code=code, diff=_diff(outcome.changes))
+
+    def _clear_calls(self, status: ToolStatus | None) -> None:
+        self._calls.clear()
+        self._outcomes.clear()
+        self._end_calls(status)
 
 
 def _find_thread(pid: int) -> str | None:
@@ -203,6 +229,32 @@ def _find_thread(pid: int) -> str | None:
             continue
         matches += [match[1] for path in paths if (match := _LOCK.search(path))]
     return min(matches, default=None)  # ids begin with the time: the smallest is the oldest
+
+
+def _exit_code(text: str) -> int | None:
+    """Return the exit code that is above the output of a command."""
+    if text.startswith("{"):
+        try:
+            return exit_code_in(msgspec.json.decode(text))
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    match = _EXIT_CODE.search(text.partition("\nOutput:\n")[0])
+    return None if match is None else int(match[1])
+
+
+def _diff(changes: Any) -> list[FileDiff]:
+    """Return the changes of a patch that was applied, by their files."""
+    diffs = []
+    for path, change in changes.items() if isinstance(changes, dict) else ():
+        if not isinstance(change, dict):
+            continue
+        patch, content = change.get("unified_diff"), change.get("content")
+        if isinstance(patch, str):
+            diffs.append(patch_diff(path, patch))
+        elif isinstance(content, str):
+            is_new = change.get("type") == "add"
+            diffs.append(file_diff(path, *((None, content) if is_new else (content, None))))
+    return diffs
 
 
 def _text(content: Any) -> str:

@@ -7,6 +7,7 @@ history again under new ids. Such a replay begins with a context message and is 
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outrider.contract.resources import FileDiff, Tool, ToolStatus
 from outrider.daemon.agents.cli.transcripts.transcript import (
     Activity,
     Piece,
@@ -24,6 +26,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     milliseconds,
     read_small_file,
 )
+from outrider.daemon.agents.tools import file_diff
 
 ACCEPTED_BUSY_SECONDS: Final = 2.0
 """Seconds for which Gemini counts as busy after it accepted a message, whatever it shows."""
@@ -32,6 +35,12 @@ REPLAY_LIMIT: Final = 5000
 """Milliseconds that Gemini takes to write its history again, at most."""
 
 _CONTEXT: Final = ("<session_context>", "<state_snapshot>")
+_STATUSES: Final[dict[str, ToolStatus]] = {
+    "success": "completed",
+    "error": "failed",
+    "cancelled": "failed",
+}
+_EXIT_CODE: Final = re.compile(r"^Exit Code: (-?\d+)$", re.MULTILINE)
 _PADDING: Final = " \t\n\u2060"
 
 
@@ -40,6 +49,8 @@ class _Call(msgspec.Struct, kw_only=True):
     name: str = ""
     args: Any = None
     result: Any = None
+    status: str = ""
+    result_display: Any = msgspec.field(name="resultDisplay", default=None)
     timestamp: str | None = None
 
 
@@ -185,14 +196,26 @@ class GeminiTranscript(Reader):
             self._add(Piece(key, "assistant", "text", text, at))
         for call in line.tool_calls or []:
             when = milliseconds(call.timestamp) or at
-            content = as_json({"id": call.id, "name": call.name, "input": call.args})
-            self._add(Piece(f"{key} call {call.id}", "assistant", "tool_call", content, when))
-            if call.result is not None:
+            call_key, result_key = f"{key} call {call.id}", f"{key} result {call.id}"
+            if call_key not in self._piece_keys:
+                self._piece_keys.add(call_key)
+                self._add_call(call_key, call.id, call.name, call.args, when)
+            if call.result is not None and result_key not in self._piece_keys:
                 result = _result_text(call)
-                is_new = self._add(
-                    Piece(f"{key} result {call.id}", "tool", "tool_result", result, when)
-                )
-                self._completed_calls += is_new
+                tool = self._end_tool(call, result, when)
+                self._add(Piece(result_key, "tool", "tool_result", result, when, tool=tool))
+                self._completed_calls += 1
+            elif call.status == "cancelled":
+                self._end_call(call.id, "failed", when)
+
+    def _end_tool(self, call: _Call, text: str, at: int) -> Tool | None:
+        """Return the tool call that has ended; its exit code is recorded if it is not 0."""
+        status = _STATUSES.get(call.status)
+        exit_code = None
+        if call.name == "run_shell_command" and status == "completed":
+            match = _EXIT_CODE.search(text)
+            exit_code = int(match[1]) if match else None
+        return self._end_call(call.id, status, at, exit_code=exit_code, diff=_diff(call))
 
     def _add(self, piece: Piece) -> bool:
         """Add a piece unless it was added before; return whether it is new.
@@ -217,6 +240,16 @@ def _text(content: Any) -> str:
     parts = content if isinstance(content, list) else []
     texts = (part.get("text") for part in parts if isinstance(part, dict))
     return next((text for text in texts if isinstance(text, str)), "")
+
+
+def _diff(call: _Call) -> list[FileDiff]:
+    """Return the changes that the result of an edit has."""
+    shown = call.result_display if isinstance(call.result_display, dict) else {}
+    path = shown.get("filePath") or shown.get("fileName")
+    before, after = shown.get("originalContent"), shown.get("newContent")
+    if not isinstance(path, str) or not isinstance(after, str):
+        return []
+    return [file_diff(path, before if isinstance(before, str) else None, after)]
 
 
 def _result_text(call: _Call) -> str:

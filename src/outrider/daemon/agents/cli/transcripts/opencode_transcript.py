@@ -24,7 +24,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from outrider.contract.resources import MessageKind
+from outrider.contract.resources import FileDiff, MessageKind
+from outrider.daemon.agents.cli.transcripts.calls import call_tool, ended
 from outrider.daemon.agents.cli.transcripts.transcript import (
     MAX_LINE,
     Activity,
@@ -33,6 +34,7 @@ from outrider.daemon.agents.cli.transcripts.transcript import (
     ToolCall,
     as_json,
 )
+from outrider.daemon.agents.tools import exit_code_in, file_diff, patch_diff
 
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
@@ -287,12 +289,37 @@ def _pieces_of(key: str, part: _Part) -> list[Piece]:
         return []
     state = part.state
     call = {"id": part.call_id, "name": part.tool, "input": state.get("input")}
-    content = as_json(call)
-    pieces = [Piece(key, "assistant", "tool_call", content, _time(state, "start"))]
-    if state["status"] != "running":
-        result = str(state.get("output" if state["status"] == "completed" else "error") or "")
-        pieces.append(Piece(f"{key} result", "tool", "tool_result", result, _time(state, "end")))
-    return pieces
+    content, start, end = as_json(call), _time(state, "start"), _time(state, "end")
+    tool = call_tool(part.call_id, part.tool, state.get("input"), start)
+    if state["status"] == "running":
+        return [Piece(key, "assistant", "tool_call", content, start, tool=tool)]
+    is_completed = state["status"] == "completed"
+    tool = ended(
+        tool,
+        "completed" if is_completed else "failed",
+        end,
+        exit_code=exit_code_in(state),
+        diff=_diff(state.get("metadata")),
+    )
+    result = str(state.get("output" if is_completed else "error") or "")
+    return [
+        Piece(key, "assistant", "tool_call", content, start, tool=tool),
+        Piece(f"{key} result", "tool", "tool_result", result, end, tool=tool),
+    ]
+
+
+def _diff(metadata: Any) -> list[FileDiff]:
+    """Return the changes that the metadata of an edit have."""
+    change = metadata.get("filediff") if isinstance(metadata, dict) else None
+    if not isinstance(change, dict) or not isinstance(change.get("file"), str):
+        return []
+    patch = change.get("patch") or metadata.get("diff")
+    if isinstance(patch, str):
+        return [patch_diff(change["file"], patch)]
+    before, after = change.get("before"), change.get("after")
+    if isinstance(before, str) and isinstance(after, str):
+        return [file_diff(change["file"], before, after)]
+    return []
 
 
 def _is_complete(part: _Part) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol, TypeVar, runtime_checkable
@@ -18,8 +18,9 @@ import msgspec
 import structlog
 
 from outrider.contract.ids import creation_time, derived_id
-from outrider.contract.resources import Message, MessageKind, Role
+from outrider.contract.resources import FileDiff, Message, MessageKind, Role, Tool, ToolStatus
 from outrider.daemon.agents.chat_log import truncate_content
+from outrider.daemon.agents.cli.transcripts.calls import call_tool, ended
 from outrider.daemon.agents.guards import Guards
 
 MAX_CHUNK: Final = 4 * 1024 * 1024
@@ -144,6 +145,7 @@ class Piece:
     content: str
     timestamp: int
     prompt: bool = False
+    tool: Tool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", truncate_content(self.content))
@@ -168,6 +170,7 @@ class Reader:
         self._prompts: list[tuple[str, str]] = []
         self._ids: dict[str, str] = {}
         self._omission_count = 0
+        self._running_tools: dict[str, int] = {}  # by the id of the call: the index of its piece
         self.title: str | None = None
         self.model: str | None = None
         self.failure: str | None = None
@@ -227,9 +230,40 @@ class Reader:
                     timestamp=creation_time(known)
                     if known is not None and piece.kind == "tool_call"
                     else piece.timestamp,
+                    tool=piece.tool,
                 )
             )
         return messages
+
+    def _add_call(self, key: str, call: str, name: str, arguments: object, at: int) -> None:
+        """Add the piece of a tool call that has begun."""
+        content = as_json({"id": call, "name": name, "input": arguments})
+        tool = call_tool(call, name, arguments, at)
+        self._running_tools[call] = len(self._pieces)
+        self._pieces.append(Piece(key, "assistant", "tool_call", content, at, tool=tool))
+
+    def _end_call(
+        self,
+        call: str,
+        status: ToolStatus | None,
+        at: int | None,
+        *,
+        exit_code: int | None = None,
+        diff: list[FileDiff] | None = None,
+    ) -> Tool | None:
+        """Return the tool call that has ended, and update the piece of the call."""
+        index = self._running_tools.pop(call, None)
+        piece = None if index is None else self._pieces[index]
+        if index is None or piece is None or piece.tool is None:
+            return None
+        tool = ended(piece.tool, status, at, exit_code=exit_code, diff=diff)
+        self._pieces[index] = replace(piece, tool=tool)
+        return tool
+
+    def _end_calls(self, status: ToolStatus | None) -> None:
+        """End the tool calls that get no result: their turn is over."""
+        for call in list(self._running_tools):
+            self._end_call(call, status, None)
 
     def _id(self, piece: Piece) -> str:
         """Return the id of a piece; cached, as deriving it costs more than the message."""
