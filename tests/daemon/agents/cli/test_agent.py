@@ -59,6 +59,8 @@ while True:
         said = input("> ")
         if said == "work":
             signal.pause()
+        if said.startswith("exit "):
+            raise SystemExit(int(said[5:]))
     except KeyboardInterrupt:
         said = "stop"
     print("\\33[1myou said\\33[0m", said)
@@ -200,6 +202,24 @@ async def test_the_end_of_an_agent_is_seen_though_the_disk_was_full(
     await until(lambda: disk.failures > 0)
     disk.is_full = False
     await until(lambda: agent.ended is not None)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "exited"), (3, "crashed")])
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
+async def test_how_a_program_ended_that_a_person_left(
+    box: Machine, code: int, reason: str, is_running: bool
+) -> None:
+    """Also while the machine agent is stopped."""
+    agent = await box.launch()
+    if not is_running:
+        await box.stop()
+    press(agent, f"exit {code}", "Enter")
+    if not is_running:
+        await until(lambda: not running_in(box.folder / "home"))
+        await box.start()
+    await until(lambda: agent.ended is not None)
+    assert agent.ended is not None
+    assert agent.ended.end_reason == reason
 
 
 def without_terminal(world: World, transcript: Transcript) -> CliAgent:

@@ -327,6 +327,19 @@ async def test_a_client_whose_connecting_was_cancelled_is_replaced(
             has_ended = (await tmux.snapshot(pane)).ended
 
 
+@pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -1)])
+async def test_how_a_program_has_ended(tmux: Tmux, end: str, status: int) -> None:
+    pane = await tmux.open("a", ["sh", "-c", f"read x; {end}"])
+    changed = asyncio.Event()
+    tmux.subscribe(pane, changed.set)
+    await tmux.press(pane, ["Enter"])
+    async with asyncio.timeout(PATIENCE):
+        while not (snapshot := await tmux.snapshot(pane)).ended:
+            await changed.wait()
+            changed.clear()
+    assert snapshot.exit_status == status
+
+
 @pytest.mark.parametrize("leaves_socket", [True, False])
 async def test_a_server_that_has_ended_is_gone(tmux: Tmux, leaves_socket: bool) -> None:
     """It is neither started again by a snapshot, nor polled without end."""

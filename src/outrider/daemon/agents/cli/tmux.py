@@ -42,12 +42,11 @@ _FIRST_WINDOW: Final = ("sleep", "2")
 _REOPEN_PAUSES: Final = (0.1, 0.4)
 _REAP_ATTEMPTS: Final = 5
 _REAP_PAUSE: Final = 0.1
-_EXIT_STATUS_FORMAT: Final = (
-    "#{?pane_dead_status,#{pane_dead_status},#{?pane_dead_signal,signal #{pane_dead_signal},-}}"
-)
+# Without a condition on the status: in tmux's formats, `0` is false.
+_EXIT_STATUS_FORMAT: Final = "#{pane_dead_status},#{pane_dead_signal}"
 _STATE_FORMAT: Final = (
     "#{window_name} #{cursor_x},#{cursor_y} "
-    "#{pane_dead} #{?pane_dead_status,#{pane_dead_status},-} #{pane_title}"
+    f"#{{pane_dead}} {_EXIT_STATUS_FORMAT} #{{pane_title}}"
 )
 
 _SCREEN_FORMAT: Final = "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y} #{window_name}"
@@ -299,20 +298,21 @@ class Tmux:
         window, *others = "".join(state).split(" ", 4)
         if window != pane.name:  # a new server counts its panes from the beginning again
             raise WindowGone(f"The window {pane.name} is gone")
-        cursor, dead, code, title = others
+        cursor, dead, end, title = others
         title = title[:MAX_TITLE]
         if dead != "1":
             return PaneSnapshot("\n".join(lines), title, None, cursor)
         # tmux may see that the terminal was closed before it has reaped the process.
         for _ in range(_REAP_ATTEMPTS):
-            if code != "-":
+            if end != ",":
                 break
             self._client.reap_children()
             await asyncio.sleep(_REAP_PAUSE)
-            (code,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
+            (end,) = await self.run("display-message", "-p", "-t", pane.id, _EXIT_STATUS_FORMAT)
         # Its note that the pane is dead has moved the screen up by a line.
         lines = await self.run("capture-pane", "-p", "-S", "-1", "-t", pane.id)
-        return PaneSnapshot("\n".join(lines), title, int(code) if code.isdigit() else -1)
+        status = end.partition(",")[0]
+        return PaneSnapshot("\n".join(lines), title, int(status) if status else -1)
 
     async def screen(self, pane: Pane) -> Screen:
         """Return what `pane` shows now, with its colors, size and cursor. Raises as `snapshot`."""
