@@ -529,6 +529,20 @@ def test_a_message_that_was_taken_back_or_dropped_begins_no_turn(generating: Pla
         assert refused.value.status == 409
 
 
+@pytest.mark.parametrize("then", [IDLE, GENERATING], ids=["idle", "generating"])
+def test_no_turn_begins_or_ends_before_the_agent_is_observed(
+    idle: Playbook, then: Observation
+) -> None:
+    """A restarted machine agent does not know yet what the agent is doing."""
+    idle.restart()
+    assert idle >> sees(replace(GENERATING, assumed=True))
+    assert not idle.core.has_observed
+    if then is IDLE:
+        assert idle >> sees(IDLE) << Save() << Publish()
+    else:
+        assert idle >> sees(GENERATING) << STARTED << Save() << Publish()
+
+
 def test_the_turn_of_a_message_in_the_queue_after_a_restart(generating: Playbook) -> None:
     generating.play(submit(1))
     generating.restart()

@@ -31,6 +31,7 @@ class Observation:
     question is pending. `error` is set while `status` is `error`, and says what the user must do.
     `gone` means that the agent no longer runs: its session ends, for `end_reason`. `listed` means
     that the session lists it among its agents (those of an IDE, once its window has shown them).
+    `assumed` means that the agent has not been observed yet: its status is not known.
     """
 
     status: AgentStatus
@@ -42,6 +43,7 @@ class Observation:
     end_reason: EndReason = "crashed"
     listed: bool = False
     cdp_connected: bool = False
+    assumed: bool = False
     summary: tuple[SummaryItem, ...] = ()
     controls: tuple[Control, ...] = field(default=(), repr=False)
 

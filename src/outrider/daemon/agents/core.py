@@ -176,7 +176,7 @@ class AgentCore:
         self.record = record
         known = record.selected_agent
         self.selected = known if known and known in agents else next(iter(agents))
-        self.observation = Observation(status="generating")
+        self.observation = Observation(status="generating", assumed=True)
         self.updated_at = self._now = now
         self._agents = dict(agents)
         self._observations: dict[str, Observation] = {}
@@ -323,6 +323,8 @@ class AgentCore:
     # Observations
 
     def _observe(self, event: Observed) -> Iterator[CoreCommand]:
+        if event.observation.assumed:
+            return  # no event follows from what is not known, such as the start of a turn
         agent, observation, agents_before = event.agent, event.observation, self.agents()
         self._observations[agent] = observation
         if agent != self.selected:

@@ -204,6 +204,18 @@ async def test_the_end_of_an_agent_is_seen_though_the_disk_was_full(
     await until(lambda: agent.ended is not None)
 
 
+async def test_a_restart_of_the_machine_agent_is_no_turn(box: Machine) -> None:
+    """Of an agent without a transcript, which takes a while to be seen idle."""
+    agent = await box.launch()
+    await agent.turn("hello")
+    before = box.event_names()
+    await box.stop()
+    await box.start()
+    await agent.until("idle")
+    assert await agent.turn("again")
+    assert box.event_names() == [*before, "generating_started", "generating_completed"]
+
+
 @pytest.mark.parametrize(("code", "reason"), [(0, "exited"), (3, "crashed")])
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
 async def test_how_a_program_ended_that_a_person_left(

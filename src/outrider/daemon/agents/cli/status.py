@@ -378,7 +378,7 @@ class StatusMonitor:
         lost: EndReason,
     ) -> None:
         self.pane = pane
-        self.observation = Observation(status="generating")
+        self.observation = Observation(status="generating", assumed=True)
         self.snapshot: PaneSnapshot | None = None
         self.reading = Reading(None, None)
         self.screen_error: str | None = None
