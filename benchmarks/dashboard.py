@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
+from tests.rig.browser import page_storage
+from tests.rig.people import PAGE_SECRET
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.machine_agent import SCRIPTED, machine_agent, wait_until_idle
@@ -66,12 +68,15 @@ class _Browser:
     def context(self) -> Iterator[BrowserContext]:
         """Provide a signed-in browser with an empty cache."""
         with self._browser.new_context(
-            base_url=self._url, viewport={"width": 1280, "height": 800}
+            base_url=self._url,
+            storage_state=page_storage(self._url),
+            viewport={"width": 1280, "height": 800},
         ) as context:
             context.set_default_timeout(_PATIENCE_MS)
             context.add_init_script(path=_SCRIPT)
             login = {"email": EMAIL, "password": PASSWORD}
-            answer = context.request.post("/api/v1/auth/login", data=login)
+            headers = {"X-Outrider-Page-Secret": PAGE_SECRET}
+            answer = context.request.post("/api/v1/auth/login", data=login, headers=headers)
             if not answer.ok:
                 raise BenchmarkError(f"log in: {answer.text()}")
             yield context

@@ -12,7 +12,7 @@ from tests.conftest import StartSite
 from tests.dashboard.house import answer_all, furnished
 from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import eventually
-from tests.rig.people import PASSWORD, dashboard, person
+from tests.rig.people import PAGE_SECRET, PASSWORD, dashboard, person
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
@@ -145,7 +145,8 @@ async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> Non
         assert (await user.api.get("/api/v1/daemons")).status_code == 401
 
         await page.reload()
-        answer = await page.request.get(f"{user.site.url}/api/v1/audit")
+        secret = {"X-Outrider-Page-Secret": PAGE_SECRET}
+        answer = await page.request.get(f"{user.site.url}/api/v1/audit", headers=secret)
         actions = [record["action"] for record in (await answer.json())["records"]]
         rows = page.get_by_role("region", name="Audit").get_by_role("row")
         await expect(rows).to_have_count(len(actions))

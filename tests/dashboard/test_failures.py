@@ -15,7 +15,15 @@ from tests.conftest import StartSite
 from tests.dashboard.house import desk, disconnect, furnished, question
 from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.people import PASSWORD, dashboard, logged_in, person
+from tests.rig.people import (
+    PAGE_SECRET,
+    PASSWORD,
+    dashboard,
+    logged_in,
+    page_of,
+    person,
+    sessions_of,
+)
 from tests.rig.samples import PROVIDER, session
 from tests.rig.site import Owner
 
@@ -250,7 +258,8 @@ async def test_signed_in_sessions_that_cannot_be_read(user: Owner, browser: "Bro
 
 async def visits_with_an_old_login(visitor: Visitor, owner: Owner) -> None:
     """Give the browser a session whose password was typed an hour ago."""
-    token = (await logged_in(owner, age=3600)).token
+    begun = await logged_in(owner, age=3600)
+    token = sessions_of(owner.site).in_cookie(begun.token, PAGE_SECRET)
     await visitor.context.add_cookies(
         [{"name": "outrider_session", "value": token, "url": visitor.url, "sameSite": "Strict"}]
     )
@@ -414,8 +423,9 @@ async def test_too_many_requests(start_site: StartSite, browser: "Browser", buil
         await page.goto(f"/sessions/{house.targets['idle']}")
         message = page.get_by_role("textbox", name="Message", exact=True)
         await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
-        token = (await visitor.context.cookies())[0]["value"]
-        async with at_the_limit(site.client(token)):
+        client = site.client()
+        client.headers.update(page_of((await visitor.context.cookies())[0]["value"]))
+        async with at_the_limit(client):
             await message.fill("One too many")
             await message.press("Enter")
             alert = page.get_by_role("alert").filter(has_text="Too many requests")

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+from tests.rig.browser import log_in, page_storage
 from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
@@ -75,10 +76,7 @@ class Visitor:
 
     async def log_in(self, email: str, password: str) -> None:
         """Log in through the API, as the form does."""
-        answer = await self.page.request.post(
-            f"{self.url}/api/v1/auth/login", data={"email": email, "password": password}
-        )
-        assert answer.ok, await answer.text()
+        await log_in(self.context, self.url, email, password)
 
     async def type_login(self, email: str, password: str) -> None:
         """Fill in the form of the page, and press Enter."""
@@ -123,6 +121,7 @@ async def visiting(
     phone = width == PHONE
     context = await browser.new_context(
         base_url=url,
+        storage_state=page_storage(url),
         viewport={"width": width, "height": 844 if phone else 800},
         color_scheme=scheme,
         reduced_motion="reduce",

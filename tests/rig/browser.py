@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.rig.people import PAGE_SECRET
+
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, BrowserContext, Page, StorageState
 
 
 def chromium_program() -> Path:
@@ -43,9 +46,33 @@ async def chromium() -> AsyncIterator["Browser"]:
             await browser.close()
 
 
+def page_storage(url: str) -> "StorageState":
+    """Return the storage of a browser whose pages of a service have `PAGE_SECRET`.
+
+    A test may then log it in by a request instead of the form.
+    """
+    parts = urlsplit(url)
+    name = f"outrider:page-secret:{parts.path}/"
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return {
+        "cookies": [],
+        "origins": [{"origin": origin, "localStorage": [{"name": name, "value": PAGE_SECRET}]}],
+    }
+
+
+async def log_in(context: "BrowserContext", url: str, email: str, password: str) -> None:
+    """Log the pages of a context with `page_storage` in to a service, by a request."""
+    answer = await context.request.post(
+        f"{url}/api/v1/auth/login",
+        data={"email": email, "password": password},
+        headers={"X-Outrider-Page-Secret": PAGE_SECRET},
+    )
+    assert answer.ok, await answer.text()
+
+
 @asynccontextmanager
 async def page_at(url: str) -> AsyncIterator["Page"]:
     """Open a page in a Chromium that ends with the context; `url` is the base of its addresses."""
     async with chromium() as browser:
-        context = await browser.new_context(base_url=url)
+        context = await browser.new_context(base_url=url, storage_state=page_storage(url))
         yield await context.new_page()

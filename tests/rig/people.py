@@ -7,11 +7,14 @@ import httpx
 
 from outrider.cloud.access.dashboard_sessions import DashboardSessions, LoggedIn
 from outrider.cloud.access.encryption import secret_key
+from outrider.cloud.api.session_cookie import COOKIE
 from outrider.contract.account import PlanName
 from tests.rig.site import CHEAP_HASHER, Owner, Site
 
 PASSWORD: Final = "correct horse battery staple"
 CHEAP_HASH: Final = CHEAP_HASHER.hash(PASSWORD)
+
+PAGE_SECRET: Final = "a-page-secret-of-the-tests-0123456789"
 
 V1: Final = "/api/v1"
 
@@ -30,6 +33,17 @@ def sessions_of(site: Site, age: float = 0.0) -> DashboardSessions:
 async def logged_in(owner: Owner, age: float = 0.0) -> LoggedIn:
     """Log the account's user in, `age` seconds ago."""
     return await sessions_of(owner.site, age).log_in(owner.email, PASSWORD)
+
+
+async def page_headers(owner: Owner, age: float = 0.0) -> dict[str, str]:
+    """Log the account's user in, and return what a page of the dashboard sends: cookie, secret."""
+    sessions, session = sessions_of(owner.site), await logged_in(owner, age)
+    return page_of(sessions.in_cookie(session.token, PAGE_SECRET))
+
+
+def page_of(cookie: str) -> dict[str, str]:
+    """Return the headers of a page with this value of the cookie."""
+    return {"Cookie": f"{COOKIE}={cookie}", "X-Outrider-Page-Secret": PAGE_SECRET}
 
 
 async def dashboard(owner: Owner, age: float = 0.0) -> httpx.AsyncClient:

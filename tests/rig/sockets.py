@@ -7,6 +7,7 @@ import httpx
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
 
 from tests.rig.machine import Socket
 from tests.rig.patience import PATIENCE
@@ -31,9 +32,12 @@ async def viewer(
     """
     if headers is None:
         headers = {"Authorization": f"Bearer {owner.key}"}
+    given = dict(headers)
+    offered = given.pop("Sec-WebSocket-Protocol", None)
     connection = await connect(
         (origin or owner.site.url.replace("http", "ws")) + path,
-        additional_headers=headers,
+        additional_headers=given,
+        subprotocols=None if offered is None else [*map(Subprotocol, offered.split(", "))],
         proxy=None,
         compression=None,
         max_size=None,

@@ -39,7 +39,8 @@ const shell = createRoute({
       keepDraftsOf(userOf(await queryClient.ensureQueryData(accountQuery)));
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
-      throw redirect({ to: "/login", search: to.href === "/" ? {} : { next: to.href } });
+      const over = error.code === "AUTH_INVALID" ? { over: true } : {};
+      throw redirect({ to: "/login", search: to.href === "/" ? over : { next: to.href, ...over } });
     }
   },
 });

@@ -931,7 +931,8 @@ export interface paths {
          * Log in
          * @description Begin a dashboard session of 12 hours.
          *
-         *     The token goes into `Authorization: Bearer`; it is set as the cookie `outrider_session` too.
+         *     The token is for programs, in `Authorization: Bearer`. The cookie `outrider_session` is for the
+         *     browser's page that logs in, and works only together with its `X-Outrider-Page-Secret`.
          *     Addresses that have never logged in to the account share a limit of their own: 429.
          */
         post: operations["login"];

@@ -19,7 +19,7 @@ import asyncio
 import secrets
 import struct
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -28,6 +28,7 @@ from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 from outrider.cloud.error_response import raw_error_response, raw_head
 from outrider.cloud.websocket_frames import (
@@ -45,6 +46,9 @@ from outrider.cloud.websocket_frames import (
     frame_bytes,
     parse_close,
 )
+
+PAGE_PROTOCOL: Final = Subprotocol("outrider.page")
+"""The subprotocol of the dashboard's pages."""
 
 MAX_UNREAD: Final = 32
 """Messages that may wait for the application before reading from the network is paused."""
@@ -488,4 +492,12 @@ def handshake(scope: Mapping[str, Any], url: str) -> Response:
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     )
     request = Request(url, headers, scope["method"], f"HTTP/{scope['http_version']}")
-    return ServerProtocol().accept(request)
+    return ServerProtocol(select_subprotocol=_select_protocol).accept(request)
+
+
+def _select_protocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Select the dashboard's protocol: a browser fails a socket that selects none of those offered.
+
+    The other one that it offers has its page secret (`api.session_cookie`), and is not repeated.
+    """
+    return PAGE_PROTOCOL if PAGE_PROTOCOL in offered else None

@@ -15,9 +15,10 @@ from argon2 import PasswordHasher
 
 from outrider.cloud.access import passwords
 from outrider.cloud.access.authentication import Authenticator
-from outrider.cloud.access.dashboard_sessions import COOKIE, DashboardSessions
+from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.encryption import derived, secret_key
 from outrider.cloud.access.password_resets import new_link
+from outrider.cloud.api.session_cookie import COOKIE
 from outrider.cloud.app import Service
 from outrider.cloud.server import run_service
 from outrider.cloud.store import users
@@ -26,7 +27,18 @@ from outrider.contract.errors import ApiError
 from tests.conftest import StartSite, settings
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.people import CHEAP_HASH, PASSWORD, V1, dashboard, logged_in, login, person
+from tests.rig.people import (
+    CHEAP_HASH,
+    PAGE_SECRET,
+    PASSWORD,
+    V1,
+    dashboard,
+    logged_in,
+    login,
+    page_headers,
+    page_of,
+    person,
+)
 from tests.rig.site import Owner, Site, new_account
 from tests.rig.stores import PostgreSQL
 
@@ -306,6 +318,15 @@ class TestForgery:
         assert_error(await user.site.client(signed).get(AT), 401, "AUTH_INVALID")
 
 
+HTTPS = {"X-Forwarded-Proto": "https"}
+PAGE = {"X-Outrider-Page-Secret": PAGE_SECRET}
+
+
+def set_cookies(response: httpx.Response) -> str:
+    """Return the `Cookie` header of a browser that got this response."""
+    return response.headers["set-cookie"].partition(";")[0]
+
+
 class TestCookie:
     async def test_its_attributes(self, user: Owner) -> None:
         """docs/access.md, Sessions: HttpOnly, SameSite=Strict, Secure under https."""
@@ -314,25 +335,155 @@ class TestCookie:
         assert name.startswith(f"{COOKIE}=eyJ")
         assert attributes == ["Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
 
-    async def test_it_is_secure_under_https(self, start_site: StartSite) -> None:
-        site = await start_site(trusted_proxies="127.0.0.1")
+    @pytest.mark.parametrize(
+        ("base", "start"),
+        [("", "__Host-outrider_session=eyJ"), ("/tools", "__Secure-outrider_session=eyJ")],
+    )
+    async def test_with_https_it_is_secure_and_its_name_has_a_prefix(
+        self, start_site: StartSite, base: str, start: str
+    ) -> None:
+        site = await start_site(trusted_proxies="127.0.0.1", base_path=base)
         owner = await person(site)
-        https = {"X-Forwarded-Proto": "https"}
-        for headers, secure in ((https, True), ({}, False)):
-            cookie = (await login(site, owner.email, headers=headers)).headers["set-cookie"]
-            assert cookie.endswith("; Secure") == secure
+        begun = await login(site, owner.email, headers=HTTPS | PAGE)
+        cookie = begun.headers["set-cookie"]
+        assert cookie.startswith(start)
+        assert cookie.endswith(
+            f"; Path={base or '/'}; Max-Age=43200; HttpOnly; SameSite=Strict; Secure"
+        )
+        client = site.client()
+        page = HTTPS | PAGE | {"Cookie": set_cookies(begun)}
+        assert (await client.get(AT, headers=page)).status_code == 200
+        for other in (COOKIE, f"__Host-x{COOKIE}"):
+            unprefixed = page | {"Cookie": f"{other}={set_cookies(begun).partition('=')[2]}"}
+            assert (await client.get(AT, headers=unprefixed)).status_code == 401
+        plain = await login(site, owner.email)
+        assert plain.headers["set-cookie"].startswith(f"{COOKIE}=")
+        assert "Secure" not in plain.headers["set-cookie"]
 
     async def test_a_stranger_s_word_about_https_is_ignored(self, user: Owner) -> None:
-        https = {"X-Forwarded-Proto": "https"}
-        assert (
-            "Secure"
-            not in (await login(user.site, user.email, headers=https)).headers["set-cookie"]
-        )
+        answer = await login(user.site, user.email, headers=HTTPS)
+        assert "Secure" not in answer.headers["set-cookie"]
 
     async def _page(self, user: Owner) -> httpx.AsyncClient:
         page = user.site.client()
-        page.headers["Cookie"] = f"other=1; {COOKIE}={(await logged_in(user)).token}; more=2"
+        page.headers.update(await page_headers(user))
+        page.headers["Cookie"] = f"other=1; {page.headers['Cookie']}; more=2"
         return page
+
+    async def test_without_the_page_secret_of_its_login_it_is_worth_nothing(
+        self, user: Owner
+    ) -> None:
+        """Servers at all ports of the host get it."""
+        site = user.site
+        begun = await login(site, user.email, headers=PAGE)
+        cookie = set_cookies(begun)
+        client = site.client()
+        good = {"Cookie": cookie, **PAGE}
+        assert (await client.get(AT, headers=good)).status_code == 200
+        own = {"Sec-Fetch-Site": "same-origin", "Origin": site.url}
+        for secret in (
+            None,
+            "",
+            "x" * 40,
+            PAGE_SECRET[:-1],
+            PAGE_SECRET + "x",
+            PAGE_SECRET.upper(),
+        ):
+            headers = good | own | {"X-Outrider-Page-Secret": secret or ""}
+            if secret is None:
+                del headers["X-Outrider-Page-Secret"]
+            assert_error(await client.get(AT, headers=headers), 401, "AUTH_INVALID")
+            refused = await client.post(f"{V1}/auth/logout", json={}, headers=headers)
+            assert_error(refused, 401, "AUTH_INVALID")
+        for header in (bearer(cookie.partition("=")[2]), bearer(PAGE_SECRET)):
+            assert_error(await client.get(AT, headers=header | PAGE), 401, "AUTH_INVALID")
+        assert (await client.get(AT, headers=good)).status_code == 200
+
+    async def test_a_login_without_a_page_secret_sets_one_that_nothing_can_use(
+        self, user: Owner
+    ) -> None:
+        cookie = set_cookies(await login(user.site, user.email))
+        for secret in ({}, PAGE, {"X-Outrider-Page-Secret": ""}):
+            answer = await user.site.client().get(AT, headers=secret | {"Cookie": cookie})
+            assert_error(answer, 401, "AUTH_INVALID")
+
+    async def test_a_program_s_token_is_no_cookie(self, user: Owner) -> None:
+        begun = await logged_in(user)
+        answer = await user.site.client().get(AT, headers=page_of(begun.token))
+        assert_error(answer, 401, "AUTH_INVALID")
+
+    async def test_a_token_of_a_release_that_had_one_for_both_asks_to_log_in_again(
+        self, user: Owner
+    ) -> None:
+        claims = jwt.decode((await logged_in(user)).token, options={"verify_signature": False})
+        del claims["page"]
+        chosen = user.site.settings
+        key = derived(secret_key(chosen.secret_key, chosen.data_dir), "sessions")
+        old = jwt.encode(claims, key, "HS256")
+        client = user.site.client()
+        refused = await client.get(AT, headers=page_of(old))
+        assert_error(refused, 401, "AUTH_INVALID")
+        assert "log in again" in refused.json()["error"]
+        assert_error(await client.get(AT, headers=bearer(old)), 401, "AUTH_INVALID")
+
+    async def test_a_page_of_such_a_release_is_told_to_be_reloaded(self, user: Owner) -> None:
+        link = user.site.links.issue(user.email)
+        own = {"Origin": user.site.url}
+        for path, body in (
+            ("login", {"email": user.email, "password": PASSWORD}),
+            ("link", {"token": link}),
+        ):
+            client = user.site.client()
+            refused = await client.post(f"{V1}/auth/{path}", json=body, headers=own)
+            assert_error(refused, 400)
+            assert "reload" in refused.json()["error"]
+            let_in = await client.post(f"{V1}/auth/{path}", json=body, headers=own | PAGE)
+            assert let_in.status_code == 200, let_in.text
+
+    async def test_other_cookies_of_its_name_lock_nobody_out(self, user: Owner) -> None:
+        """Another port may set any, with a longer path, which browsers send first."""
+        site = user.site
+        begun = await login(site, user.email, headers=PAGE)
+        cookie, own = set_cookies(begun), {"Sec-Fetch-Site": "same-origin"}
+        stranger = await person(site)
+        foreign = set_cookies(
+            await login(site, stranger.email, headers=PAGE | {"X-Outrider-Page-Secret": "y" * 40})
+        )
+        junk = [f"{COOKIE}=x", f"{COOKIE}=", f"{COOKIE}=eyJhbGciOiJIUzI1NiJ9.e30.x", foreign] * 20
+        for header in ("; ".join([*junk, cookie]), "; ".join([cookie, *junk])):
+            page = {"Cookie": header, **PAGE}
+            answer = await site.client().get(f"{V1}/account", headers=page)
+            assert answer.json()["id"] == user.id
+            changed = await site.client().post(
+                f"{V1}/auth/reauthenticate",
+                json={"password": PASSWORD},
+                headers=page | own,
+            )
+            assert changed.status_code == 200, changed.text
+
+    async def test_of_several_of_one_session_the_latest_login_counts(self, user: Owner) -> None:
+        """An old one that another port has kept does not make the login stale again."""
+        old = await page_headers(user, age=3600)
+        own = {"Sec-Fetch-Site": "same-origin"}
+        client = user.site.client()
+        renewed = await client.post(
+            f"{V1}/auth/reauthenticate", json={"password": PASSWORD}, headers=old | own
+        )
+        assert renewed.status_code == 200, renewed.text
+        revoke = f"{V1}/daemons/machine_x/revoke"
+        assert_error(
+            await client.post(revoke, json={}, headers=old | own), 403, "RECENT_LOGIN_REQUIRED"
+        )
+        both = old | own | {"Cookie": f"{old['Cookie']}; {set_cookies(renewed)}"}
+        assert_error(await client.post(revoke, json={}, headers=both), 404)
+
+    async def test_both_kinds_of_a_session_end_with_it(self, user: Owner) -> None:
+        begun = await login(user.site, user.email, headers=PAGE)
+        program = user.site.client(begun.json()["token"])
+        page = {"Cookie": set_cookies(begun), **PAGE}
+        assert (await program.post(f"{V1}/auth/logout")).status_code == 200
+        assert_error(await program.get(AT), 401, "AUTH_INVALID")
+        assert_error(await user.site.client().get(AT, headers=page), 401, "AUTH_INVALID")
 
     async def test_it_reads_from_anywhere(self, user: Owner) -> None:
         page = await self._page(user)
@@ -422,5 +573,5 @@ class TestCookie:
             )
             assert_error(answer, 403, "AUTH_FORBIDDEN")
             assert "set-cookie" not in answer.headers
-        own = await login(site, user.email, headers={"Sec-Fetch-Site": "same-origin"})
+        own = await login(site, user.email, headers=PAGE | {"Sec-Fetch-Site": "same-origin"})
         assert own.status_code == 200

@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from outrider.cloud.access.client_address import is_loopback
-from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.login_links import LINK_SECONDS, LoginLinks
+from outrider.cloud.api.session_cookie import COOKIE
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.people import V1
+from tests.rig.people import PAGE_SECRET, V1, page_of
 from tests.rig.site import Owner
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -65,13 +65,13 @@ async def _take(user: Owner, token: str, **headers: str) -> httpx.Response:
 
 async def test_it_begins_an_ordinary_session(user: Owner) -> None:
     token = user.site.links.issue(user.email)
-    response = await _take(user, token)
+    response = await _take(user, token, **{"X-Outrider-Page-Secret": PAGE_SECRET})
     assert response.status_code == 200, response.text
     (cookie,) = response.headers.get_list("set-cookie")
-    assert cookie.startswith(f"{COOKIE}={response.json()['token']}; Path=/; Max-Age=43200; ")
-    assert "HttpOnly; SameSite=Strict" in cookie
+    assert cookie.startswith(f"{COOKIE}=eyJ")
+    assert "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict" in cookie
     browser = user.site.client()
-    browser.headers["Cookie"] = cookie.partition(";")[0]
+    browser.headers.update(page_of(cookie.partition(";")[0].partition("=")[2]))
     records = (await browser.get(f"{V1}/audit")).json()["records"]
     assert [record["action"] for record in records] == ["take_link"]
     assert token not in str(records)

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from outrider.cloud.access.dashboard_sessions import COOKIE, MAX_FAILURES
+from outrider.cloud.access.dashboard_sessions import MAX_FAILURES
+from outrider.cloud.api.session_cookie import COOKIE
 from outrider.cloud.store import tables, users
 from outrider.contract.ids import new_id
 from tests.rig.errors import assert_error

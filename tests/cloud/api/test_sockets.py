@@ -9,19 +9,19 @@ import pytest_asyncio
 from websockets.exceptions import ConnectionClosed
 
 from outrider.cloud.access import credentials
-from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.principal import Principal, Scope
 from outrider.cloud.api.endpoint import Call, Endpoint, SocketKind, bind
 from outrider.cloud.api.openapi import describe
 from outrider.cloud.api.sockets import Close, Conversation, Socket, Sockets
 from outrider.cloud.api.table import ENDPOINTS
 from outrider.cloud.store import api_keys
+from outrider.cloud.websocket import PAGE_PROTOCOL
 from outrider.contract.errors import ApiError, conflict
 from outrider.contract.structs import Wire
 from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.people import V1, dashboard, logged_in, person
+from tests.rig.people import V1, dashboard, page_headers, person
 from tests.rig.site import Owner, Site
 from tests.rig.sockets import refused, viewer
 from tests.rig.stores import SQLite
@@ -201,10 +201,31 @@ class TestHandshake:
         assert "UpgradeRequired" in document["components"]["responses"]
 
 
+def socket_headers(page: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a page's handshake: its secret is in a subprotocol."""
+    secret = page["X-Outrider-Page-Secret"]
+    protocols = f"{PAGE_PROTOCOL}, {PAGE_PROTOCOL}.{secret}"
+    return {"Cookie": page["Cookie"], "Sec-WebSocket-Protocol": protocols}
+
+
 class TestCookie:
+    async def test_it_works_with_the_page_secret_only(self, setting: Setting) -> None:
+        """Which a browser is told was taken, without a repetition of the secret."""
+        owner = setting.owner
+        page = socket_headers(await page_headers(owner)) | {"Origin": owner.site.url}
+        async with viewer(owner, PATH, page) as socket:
+            assert socket.response is not None
+            assert socket.response.headers["Sec-WebSocket-Protocol"] == PAGE_PROTOCOL
+        wrong = f"{PAGE_PROTOCOL}, {PAGE_PROTOCOL}.{'x' * 40}"
+        for protocols in (PAGE_PROTOCOL, wrong):
+            headers = page | {"Sec-WebSocket-Protocol": protocols}
+            assert_error(await refused(owner, PATH, headers), 401, "AUTH_INVALID")
+        del page["Sec-WebSocket-Protocol"]
+        assert_error(await refused(owner, PATH, page), 401, "AUTH_INVALID")
+
     async def test_only_this_site_s_pages(self, setting: Setting) -> None:
         owner = setting.owner
-        cookie = {"Cookie": f"{COOKIE}={(await logged_in(owner)).token}"}
+        cookie = socket_headers(await page_headers(owner))
         here = owner.site.url
         foreign: list[dict[str, str]] = [
             {},
@@ -229,7 +250,7 @@ class TestCookie:
         public = "https://outrider.example.com"
         site = await start_site(more_endpoints=bind(made.endpoints(), None), public_url=public)
         made.owner = owner = await person(site)
-        cookie = {"Cookie": f"{COOKIE}={(await logged_in(owner)).token}"}
+        cookie = socket_headers(await page_headers(owner))
         async with viewer(owner, PATH, cookie | {"Origin": public}):
             pass
         plain = {"Origin": "http://outrider.example.com"}
@@ -262,11 +283,11 @@ class TestEnd:
 
     async def test_an_ended_session(self, setting: Setting) -> None:
         owner = setting.owner
-        begun = await logged_in(owner)
-        page = {"Cookie": f"{COOKIE}={begun.token}", "Origin": owner.site.url}
-        async with viewer(owner, PATH, page) as socket:
-            client = owner.site.client(begun.token)
-            assert (await client.post(f"{V1}/auth/logout", json={})).status_code == 200
+        page = await page_headers(owner) | {"Sec-Fetch-Site": "same-origin"}
+        handshake = socket_headers(page) | {"Origin": owner.site.url}
+        async with viewer(owner, PATH, handshake) as socket:
+            out = await owner.site.client().post(f"{V1}/auth/logout", json={}, headers=page)
+            assert out.status_code == 200
             assert (await end_of(socket))[0] == 4401
 
     async def test_a_node_that_drains(self, start_site: StartSite) -> None:

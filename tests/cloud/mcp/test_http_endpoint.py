@@ -6,14 +6,13 @@ import re
 import httpx
 import pytest
 
-from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.api.request_body import MAX_BODY_BYTES
 from outrider.cloud.mcp.http_endpoint import MAX_CONCURRENT
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message
 from tests.rig.patience import eventually
-from tests.rig.people import V1, logged_in
+from tests.rig.people import V1, logged_in, page_headers
 from tests.rig.site import Owner
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -67,7 +66,7 @@ async def test_with_a_wrong_key(owner: Owner) -> None:
 async def test_a_login_is_no_key(user: Owner) -> None:
     token = (await logged_in(user)).token
     own = {"Sec-Fetch-Site": "same-origin", "Origin": user.site.url, **ACCEPT}
-    cookie = {**own, "Cookie": f"{COOKIE}={token}"}
+    cookie = {**own, **await page_headers(user)}
     browser = user.site.client()
     challenge(await browser.post("/mcp", json=LIST, headers=cookie), "AUTH_REQUIRED")
     bearer = {**own, "Authorization": f"Bearer {token}"}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.rig.browser import page_at
+from tests.rig.browser import log_in, page_at
 from tests.system.test_terminal import SHELL
 from tests.system.up import Up
 
@@ -62,9 +62,7 @@ async def site(env: dict[str, str], xterm: Path) -> AsyncIterator[tuple[Up, "Pag
             # A page that the test answers for has no address: Chromium takes it for a public one.
             await page.context.grant_permissions(["local-network-access"], origin=up.url)
             await page.route(f"{up.url}/test/*", serve)
-            credentials = {"email": login[1], "password": login[-1]}
-            answer = await page.request.post("/api/v1/auth/login", data=credentials)
-            assert answer.ok, await answer.text()
+            await log_in(page.context, up.url, login[1], login[-1])
             yield up, page
         up.signal(signal.SIGINT)
         assert await up.ends() == 0

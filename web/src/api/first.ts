@@ -3,6 +3,7 @@
  * that the responses are there when the page is drawn.
  */
 import { address } from "outrider-client";
+import { pageFetch } from "./page-secret";
 import { machineOf, sessionAt } from "./places";
 
 /** The address of the service with its base path, without `/` at the end. */
@@ -36,16 +37,16 @@ function firstPaths(path: string): string[] {
 
 const responses = new Map<string, Promise<Response>>();
 for (const path of firstPaths(location.pathname)) {
-  const response = fetch(BASE + path, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  const response = pageFetch(BASE + path, { headers: { Accept: "application/json" }, credentials: "same-origin" });
   response.catch(() => undefined); // a failure is for the one who takes the response
   responses.set(BASE + path, response);
 }
 
-/** Like `fetch`, but the first GET of an address that has been requested here takes that response. */
+/** Like `pageFetch`, but the first GET of an address that has been requested here takes that response. */
 export const fetchFirst: typeof fetch = (input, init) => {
   const key = String(input);
   const response = init?.method === "GET" ? responses.get(key) : undefined;
-  if (!response) return fetch(input, init);
+  if (!response) return pageFetch(input, init);
   responses.delete(key);
   return response;
 };

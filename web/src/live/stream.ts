@@ -1,4 +1,5 @@
 import type { ApiError } from "outrider-client";
+import { pageFetch } from "@/api/page-secret";
 import { backoff, frames, pause, type Frame } from "outrider-client/stream";
 
 const REQUEST: RequestInit = { credentials: "same-origin", cache: "no-store" };
@@ -23,7 +24,7 @@ export interface StreamOptions {
 /** Keep an event stream open, resumed where it was lost, until `signal` is aborted. */
 export async function keepStream(options: StreamOptions): Promise<void> {
   const { events, signal } = options;
-  const send = options.fetch ?? fetch;
+  const send = options.fetch ?? pageFetch;
   let cursor = options.cursor;
   let failures = 0;
   while (!signal.aborted) {

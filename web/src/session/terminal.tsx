@@ -3,6 +3,7 @@ import { Terminal as Xterm, type ITheme } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { useEffect, useRef, useState } from "react";
 import { BASE } from "@/api/client";
+import { pageSocket } from "@/api/page-secret";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 
@@ -65,7 +66,7 @@ export default function Terminal({ path }: { path: string }) {
     let failures = 0;
 
     const connect = () => {
-      socket = new WebSocket(url);
+      socket = pageSocket(url);
       socket.binaryType = "arraybuffer";
       socket.onopen = () => {
         failures = 0;

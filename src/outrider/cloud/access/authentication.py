@@ -6,7 +6,8 @@ Concurrent requests with the same uncached key share one database query.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -24,6 +25,8 @@ _CACHE_SECONDS: Final = 0.5
 _SAVE_SECONDS: Final = 5.0
 _JWT_START: Final = "eyJ"  # base64 of `{"`
 _MAX_TOKEN: Final = 4096
+_MAX_COOKIES: Final = 50
+"""Cookies of one name that are tried, at 25 us each; a browser keeps 180 for a host."""
 
 _log = structlog.get_logger(__name__)
 
@@ -72,31 +75,45 @@ class Authenticator:
         cached = self._cache.get(digest)
         return None if cached is None or cached.until <= now else self._use(cached, now)
 
-    def session_of(self, token: str) -> str | None:
-        """Return the id of the session in a token, even if it has ended; None if it has none."""
-        if not token.startswith(_JWT_START) or len(token) > _MAX_TOKEN:
-            return None
-        claimed = self._sessions.claimed(token)
-        return None if claimed is None or claimed.session is None else claimed.session.id
+    def claimed(self, token: str) -> Principal | None:
+        """Return the session that a program's token is of, even if it has ended; None if none."""
+        return self._sessions.claimed(token) if _may_be_session(token) else None
+
+    def claimed_by_page(self, cookies: Iterable[str], page_secret: str) -> Principal | None:
+        """Return the session that cookies and the page secret are of, even if it has ended.
+
+        Servers at other ports of this host may set cookies of the same name, and earlier ones of
+        this session too: the latest login counts.
+        """
+        tokens = islice(filter(_may_be_session, cookies), _MAX_COOKIES)
+        claimed = [self._sessions.claimed(token, page_secret) for token in tokens]
+        found = [principal for principal in claimed if principal is not None]
+        return max(found, key=lambda principal: principal.auth_time or 0, default=None)
+
+    async def active(self, claimed: Principal) -> Principal:
+        """Return the principal of a session that has not ended.
+
+        Raises:
+            ApiError: 401 `AUTH_INVALID`, it has.
+        """
+        assert claimed.session is not None, "only of sessions"
+        if not await self._sessions.is_active(claimed.session.id):
+            raise _not_valid()
+        self._session_uses.put(claimed.session.id, self._clock())
+        return claimed
 
     async def principal(self, token: str) -> Principal:
-        """Return the principal of a credential: an API key or a session token.
+        """Return the principal of a credential: an API key or a program's session token.
 
         Raises:
             ApiError: 401 `AUTH_INVALID`, the credential is not valid.
         """
-        if token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN:
-            principal = await self._sessions.principal(token)
-            if principal is not None and principal.session is not None:
-                self._session_uses.put(principal.session.id, self._clock())
-        else:
-            principal = await self._key(token)
+        claimed = self.claimed(token)
+        if claimed is not None:
+            return await self.active(claimed)
+        principal = await self._key(token)
         if principal is None:
-            raise ApiError(
-                401,
-                "This credential is not valid: it is mistyped, unknown, expired or revoked",
-                code=ErrorCode.AUTH_INVALID,
-            )
+            raise _not_valid()
         return principal
 
     def forget(self, key_id: str) -> None:
@@ -172,6 +189,18 @@ class Authenticator:
             self._cache.pop(digest, None)
             return
         self._cache[digest] = cached
+
+
+def _may_be_session(token: str) -> bool:
+    return token.startswith(_JWT_START) and len(token) <= _MAX_TOKEN
+
+
+def _not_valid() -> ApiError:
+    return ApiError(
+        401,
+        "This credential is not valid: it is mistyped, unknown, expired or revoked",
+        code=ErrorCode.AUTH_INVALID,
+    )
 
 
 def _millis(times: dict[str, float]) -> dict[str, int]:

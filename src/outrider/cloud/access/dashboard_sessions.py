@@ -1,11 +1,15 @@
 """Dashboard sessions: a login returns a signed token (JWT); ending the session revokes it.
 
+There are two kinds of tokens. A program's works in `Authorization: Bearer`. The one in a browser's
+cookie works only together with the page secret of the login (`api.session_cookie`).
+
 Another way to log in, such as single sign-on, must take two rules into account. `reauthenticate`,
 which makes a login recent again, takes the password only. And the cookie is `SameSite=Strict`: a
 browser does not send it with a request to which another site has redirected it.
 """
 
 import asyncio
+import hmac
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -33,8 +37,6 @@ MAX_FAILURES: Final = 10
 
 KNOWN_SECONDS: Final = 90 * 86400.0
 """How long an address counts as known after a login from it."""
-
-COOKIE: Final = "outrider_session"
 
 _ALGORITHM: Final = "HS256"
 _ISSUER: Final = "outrider"
@@ -75,6 +77,9 @@ class _Claims(Wire, kw_only=True):
     sid: _Id
     auth_time: int
     exp: int
+    page: str | None
+    """Null in a program's token; in a cookie's the digest of its page secret. Tokens of earlier
+    releases, which worked in both places, have no such claim and are refused."""
 
 
 class DashboardSessions:
@@ -197,8 +202,25 @@ class DashboardSessions:
         """End a session: its tokens are no longer valid."""
         await dashboard_sessions.end(self._database, session_id)
 
-    def claimed(self, token: str) -> Principal | None:
-        """Return the principal in a correctly signed token; its session may have ended."""
+    def in_cookie(self, token: str, page_secret: str | None) -> str:
+        """Return the token of a program's session for the cookie of a page.
+
+        Without a page secret it is one that no request can use.
+        """
+        import jwt
+
+        claims = jwt.decode(
+            token, self._key, algorithms=[_ALGORITHM], options={"verify_exp": False}
+        )
+        claims["page"] = _page_digest(page_secret or "")
+        return jwt.encode(claims, self._key, algorithm=_ALGORITHM)
+
+    def claimed(self, token: str, page_secret: str | None = None) -> Principal | None:
+        """Return the principal in a correctly signed token; its session may have ended.
+
+        Args:
+            page_secret: the secret that came with a cookie; None for a program's token.
+        """
         import jwt  # 2 MB that an idle service does not need, and 8 MB for its key
 
         try:
@@ -212,6 +234,11 @@ class DashboardSessions:
             claims = msgspec.convert(decoded, _Claims)
         except (jwt.InvalidTokenError, msgspec.ValidationError):
             return None
+        if page_secret is None:
+            if claims.page is not None:
+                return None
+        elif not hmac.compare_digest(_page_digest(page_secret), claims.page or ""):
+            return None
         return Principal(
             "session",
             claims.sub,
@@ -221,16 +248,9 @@ class DashboardSessions:
             session=SessionRef(claims.sid, claims.exp * 1000),
         )
 
-    async def principal(self, token: str) -> Principal | None:
-        """Return the principal of a token; None if it is not valid or its session has ended."""
-        principal = self.claimed(token)
-        if principal is None or principal.session is None:
-            return None
-        if not await dashboard_sessions.is_active(
-            self._database, principal.session.id, self._now()
-        ):
-            return None
-        return principal
+    async def is_active(self, session_id: str) -> bool:
+        """Return whether a session has neither expired nor been ended."""
+        return await dashboard_sessions.is_active(self._database, session_id, self._now())
 
     async def _check_new(self, password: str, field: str, user: User | None) -> None:
         """Check a new password.
@@ -305,6 +325,7 @@ class DashboardSessions:
             "authTime": auth_time,
             "iat": auth_time // 1000,
             "exp": expires_at // 1000,
+            "page": None,
         }
         return LoggedIn(
             token=jwt.encode(claims, self._key, algorithm=_ALGORITHM),
@@ -319,6 +340,10 @@ class DashboardSessions:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _page_digest(page_secret: str) -> str:
+    return credentials.digest(page_secret).hex()
 
 
 def _wrong_login() -> ApiError:

@@ -11,8 +11,8 @@ from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.access.dashboard_sessions import DashboardSessions
 from outrider.cloud.access.quota import PLANS, Quota
-from outrider.cloud.api.auth import set_cookie
 from outrider.cloud.api.endpoint import Call, Endpoint
+from outrider.cloud.api.session_cookie import set_cookie
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import api_keys, usage, users
 from outrider.cloud.store.database import Database

@@ -8,7 +8,6 @@ from msgspec import Meta
 from outrider.cloud.access.client_address import Addresses, network_of
 from outrider.cloud.access.credentials import digest
 from outrider.cloud.access.dashboard_sessions import (
-    COOKIE,
     SESSION_SECONDS,
     DashboardSessions,
     LoggedIn,
@@ -17,8 +16,10 @@ from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.login_links import LoginLinks
 from outrider.cloud.access.passwords import LONGEST, SHORTEST
 from outrider.cloud.access.rate_limits import RateLimits
+from outrider.cloud.api.authorization import headers_of, is_own_page
 from outrider.cloud.api.endpoint import Call, Endpoint, EndpointLimit
-from outrider.cloud.base_path import base_path, base_url
+from outrider.cloud.api.session_cookie import page_secret, set_cookie
+from outrider.cloud.base_path import base_url
 from outrider.cloud.fleet.gateway import Gateway
 from outrider.cloud.settings import Settings
 from outrider.cloud.store.dashboard_sessions import Origin
@@ -33,7 +34,7 @@ from outrider.contract.enrollment import (
     TokenRequest,
     WaitingDevice,
 )
-from outrider.contract.errors import ApiError, ErrorCode
+from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
 from outrider.contract.text import Name, printable
@@ -106,17 +107,19 @@ class AuthServices:
 async def login(services: AuthServices, call: Call) -> LoggedIn:
     """Begin a dashboard session of 12 hours.
 
-    The token goes into `Authorization: Bearer`; it is set as the cookie `outrider_session` too.
+    The token is for programs, in `Authorization: Bearer`. The cookie `outrider_session` is for the
+    browser's page that logs in, and works only together with its `X-Outrider-Page-Secret`.
     Addresses that have never logged in to the account share a limit of their own: 429.
     """
     request: LoginRequest = call.body
+    secret = _page_secret(call)
     origin = _origin(call)
     is_limited = services.addresses.counted_as(call.address) is not None
     if is_limited and not await services.sessions.knows_address(request.email, origin.network):
         await services.rates.hit("login", _limited_name(request.email))
     logged_in = await services.sessions.log_in(request.email, request.password, origin)
     call.acted_for = logged_in.user.account_id
-    set_cookie(services.addresses, call, logged_in.token, int(SESSION_SECONDS))
+    _set_cookie(services, call, logged_in, secret, int(SESSION_SECONDS))
     return logged_in
 
 
@@ -126,6 +129,7 @@ async def take_link(services: AuthServices, call: Call) -> LoggedIn:
     From loopback addresses only, and not through a proxy: 403.
     """
     request: LinkRequest = call.body
+    secret = _page_secret(call)
     if not services.addresses.is_direct_from_here(call.asgi_scope):
         raise ApiError(
             403, "This link works on the machine itself only", code=ErrorCode.AUTH_FORBIDDEN
@@ -141,7 +145,7 @@ async def take_link(services: AuthServices, call: Call) -> LoggedIn:
             code=ErrorCode.AUTH_INVALID,
         )
     call.acted_for = logged_in.user.account_id
-    set_cookie(services.addresses, call, logged_in.token, int(SESSION_SECONDS))
+    _set_cookie(services, call, logged_in, secret, int(SESSION_SECONDS))
     return logged_in
 
 
@@ -151,9 +155,10 @@ async def reauthenticate(services: AuthServices, call: Call) -> LoggedIn:
     A session that gives ten wrong passwords in a row ends.
     """
     request: PasswordRequest = call.body
+    secret = _page_secret(call)
     logged_in = await services.sessions.reauthenticate(call.principal, request.password)
     left = max(1, (logged_in.expires_at - logged_in.auth_time) // 1000)
-    set_cookie(services.addresses, call, logged_in.token, left)
+    _set_cookie(services, call, logged_in, secret, left)
     return logged_in
 
 
@@ -257,12 +262,25 @@ def _limited_name(email: str) -> str:
     return digest(email.strip().lower()).hex()
 
 
-def set_cookie(addresses: Addresses, call: Call, token: str, seconds: int) -> None:
-    """Set the session cookie for so many seconds; 0 seconds delete it."""
-    secure = "; Secure" if addresses.is_https(call.asgi_scope) else ""
-    path = base_path(call.asgi_scope) or "/"
-    cookie = f"{COOKIE}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-    call.response_headers.append((b"set-cookie", cookie.encode()))
+def _page_secret(call: Call) -> str | None:
+    """Return the page secret that a login comes with; programs have none.
+
+    Raises:
+        ApiError: 400, a page has none.
+    """
+    headers = headers_of(call.asgi_scope)
+    secret = page_secret(headers)
+    if secret is None and is_own_page(headers):
+        raise bad_request("This page is older than the service: reload it, then log in")
+    return secret
+
+
+def _set_cookie(
+    services: AuthServices, call: Call, logged_in: LoggedIn, secret: str | None, seconds: int
+) -> None:
+    """Set the cookie of a session that has begun, or was renewed."""
+    token = services.sessions.in_cookie(logged_in.token, secret)
+    set_cookie(services.addresses, call, token, seconds)
 
 
 _MAX_USER_AGENT = 300

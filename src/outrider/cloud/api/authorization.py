@@ -14,16 +14,15 @@ from starlette.types import Scope as AsgiScope
 
 from outrider.cloud.access.authentication import Authenticator
 from outrider.cloud.access.client_address import Addresses
-from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.access.principal import Principal
 from outrider.cloud.access.quota import Quota
 from outrider.cloud.access.rate_limits import RateLimited, RateLimits, RateLimitStatus
 from outrider.cloud.api.endpoint import Endpoint, EndpointLimit
+from outrider.cloud.api.session_cookie import COOKIE, cookie_name, cookies, page_secret
 from outrider.contract.errors import ApiError, ErrorCode
 
 Headers = Mapping[bytes, bytes]
 
-_BEARER: Final = b"Bearer "
 _SINGLE_HEADERS: Final = (b"authorization", b"idempotency-key")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -98,18 +97,18 @@ class Authorization:
         """
         rates, statuses = self._rates, context.statuses
         address = self._addresses.counted_as(context.address)
-        token, problem = "", None
+        token, claimed, problem = "", None, None
         if endpoint.who != "anyone":
             try:
-                token = context.credential = _credential(asgi_scope, headers, self._public_origin)
+                token, claimed = self._credential(asgi_scope, headers)
             except ApiError as error:
                 problem = error
+            context.credential = token
         # Each check first tries a plain call that needs no I/O: an await costs 0.2 to 0.4 us even
         # if it does not suspend, and there are four checks.
         try:
-            session_id = self._authenticator.session_of(token)
-            if session_id is not None:
-                context.principal = await self._session(session_id, token, address, statuses)
+            if claimed is not None:
+                context.principal = await self._session(claimed, address, statuses)
             elif address is not None:
                 statuses.append(rates.hit_local("ip", address) or await rates.hit("ip", address))
             limit = endpoint.rate_limit
@@ -160,6 +159,9 @@ class Authorization:
             ApiError: 401, it is revoked, expired or ended; 403, it has lost scopes.
         """
         assert context.principal is not None, "authorized before"
+        if context.principal.kind == "session":
+            await self._authenticator.active(context.principal)
+            return
         now = await self._authenticator.principal(context.credential)
         if not context.principal.scopes <= now.scopes:
             text = "This credential has lost a scope"
@@ -186,12 +188,11 @@ class Authorization:
         """
         address = self._addresses.counted_as(context.address)
         try:
-            session_id, token = None, ""
+            claimed = None
             with suppress(ApiError):
-                token = _credential(asgi_scope, headers_of(asgi_scope), self._public_origin)
-                session_id = self._authenticator.session_of(token)
-            if session_id is not None:
-                await self._session(session_id, token, address, context.statuses)
+                _, claimed = self._credential(asgi_scope, headers_of(asgi_scope))
+            if claimed is not None:
+                await self._session(claimed, address, context.statuses)
             elif address is not None:
                 context.statuses.append(await self._rates.hit("ip", address))
         except RateLimited as error:
@@ -201,20 +202,81 @@ class Authorization:
             pass  # an ended session: the request is refused anyway
 
     async def _session(
-        self, session_id: str, token: str, address: str | None, statuses: list[RateLimitStatus]
+        self, claimed: Principal, address: str | None, statuses: list[RateLimitStatus]
     ) -> Principal:
         """Count a request of a session, then authenticate it.
 
         Counting comes first, so that tokens of ended sessions cannot cause unlimited database
         queries.
         """
-        statuses.append(await self._rates.hit("session", session_id))
+        assert claimed.session is not None, "only of sessions"
+        statuses.append(await self._rates.hit("session", claimed.session.id))
         try:
-            return await self._authenticator.principal(token)
+            return await self._authenticator.active(claimed)
         except ApiError:
             if address is not None:
                 statuses.append(await self._rates.hit("ip", address))
             raise
+
+    def _credential(self, asgi_scope: AsgiScope, headers: Headers) -> tuple[str, Principal | None]:
+        """Return the credential of a request, from its header, and the session that it is of.
+
+        A session may have ended. One of a cookie comes without a credential.
+
+        Raises:
+            ApiError: 401, there is none, or no cookie works; 403, the request has a cookie and may
+                come from another site.
+        """
+        header = headers.get(b"authorization")
+        if header is not None:
+            scheme, _, credential = header.decode("latin-1").partition(" ")
+            token = credential.strip() if scheme.lower() == "bearer" else ""
+            return token, self._authenticator.claimed(token)
+        is_https = self._addresses.is_https(asgi_scope)
+        cookie = headers.get(b"cookie", b"")
+        tokens = cookies(cookie, cookie_name(asgi_scope, is_https=is_https))
+        # With https the cookie of a release before the prefix: its browser is to log in again too.
+        if not tokens and not cookies(cookie, COOKIE):
+            raise ApiError(
+                401,
+                "Send your API key in the header `Authorization: Bearer <API_KEY>`",
+                code=ErrorCode.AUTH_REQUIRED,
+            )
+        self._refuse_other_sites(asgi_scope, headers)
+        secret = page_secret(headers)
+        claimed = None
+        if secret is not None:
+            claimed = self._authenticator.claimed_by_page(tokens, secret)
+        if claimed is None:
+            raise ApiError(
+                401,
+                "This browser is not logged in any more: log in again. Programs send "
+                "`Authorization: Bearer <API_KEY>` instead of the cookie",
+                code=ErrorCode.AUTH_INVALID,
+            )
+        return "", claimed
+
+    def _refuse_other_sites(self, asgi_scope: AsgiScope, headers: Headers) -> None:
+        """Refuse requests that have a cookie and may come from pages of other sites.
+
+        Raises:
+            ApiError: 403, this is one.
+        """
+        if asgi_scope["type"] == "websocket":
+            # A browser sends the cookie with the handshakes of any site's pages, and says which.
+            if not _is_own_handshake(headers, self._public_origin):
+                raise ApiError(
+                    403,
+                    "With a cookie, a WebSocket must come from this site's own pages: "
+                    "programs send `Authorization: Bearer <API_KEY>`",
+                    code=ErrorCode.AUTH_FORBIDDEN,
+                )
+        elif asgi_scope["method"] not in _SAFE_METHODS and not _is_own(headers):
+            raise ApiError(
+                403,
+                "With a cookie, a change must come from this site's own pages as application/json",
+                code=ErrorCode.AUTH_FORBIDDEN,
+            )
 
     async def _count_principal(
         self, endpoint: Endpoint[Any], principal: Principal, statuses: list[RateLimitStatus]
@@ -253,66 +315,15 @@ class Authorization:
         return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
-def _credential(asgi_scope: AsgiScope, headers: Headers, public_origin: bytes | None) -> str:
-    """Return the credential of a request: from its header, else from its cookie.
-
-    Raises:
-        ApiError: 401, there is none; 403, the request has a cookie and may come from another
-            site.
-    """
-    header = headers.get(b"authorization")
-    if header is not None:
-        if header.startswith(_BEARER):  # the usual spelling, without partition and lower
-            return header[len(_BEARER) :].decode("latin-1").strip()
-        scheme, _, credential = header.decode("latin-1").partition(" ")
-        return credential.strip() if scheme.lower() == "bearer" else ""
-    token = _cookie(headers.get(b"cookie", b"").decode("latin-1"))
-    if token is None:
-        raise ApiError(
-            401,
-            "Send your API key in the header `Authorization: Bearer <API_KEY>`",
-            code=ErrorCode.AUTH_REQUIRED,
-        )
-    if asgi_scope["type"] == "websocket":
-        # A browser sends the cookie with the handshakes of any site's pages, and says which.
-        if not _is_own_page(headers, public_origin):
-            raise ApiError(
-                403,
-                "With a cookie, a WebSocket must come from this site's own pages: "
-                "programs send `Authorization: Bearer <API_KEY>`",
-                code=ErrorCode.AUTH_FORBIDDEN,
-            )
-    elif asgi_scope["method"] not in _SAFE_METHODS and not _is_own(headers):
-        raise ApiError(
-            403,
-            "With a cookie, a change must come from this site's own pages as application/json",
-            code=ErrorCode.AUTH_FORBIDDEN,
-        )
-    return token
-
-
-def _cookie(header: str) -> str | None:
-    """Return the session token in a `Cookie` header.
-
-    Of several cookies with the name the first counts: browsers send the one with the most specific
-    path first (RFC 6265, 5.4). Starlette's `cookie_parser` returns the last one.
-    """
-    for part in header.split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == COOKIE:
-            return value
-    return None
-
-
 def _is_own(headers: Headers) -> bool:
     """Return whether a request with a cookie was made by a page of this site."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         return False
-    return _same_origin(headers) is True
+    return is_own_page(headers)
 
 
-def _is_own_page(headers: Headers, public_origin: bytes | None) -> bool:
+def _is_own_handshake(headers: Headers, public_origin: bytes | None) -> bool:
     """Return whether a browser sent a handshake for a page of this site.
 
     Its `Origin` is the public URL, or has the host of the request, which is an allowed one
@@ -325,6 +336,11 @@ def _is_own_page(headers: Headers, public_origin: bytes | None) -> bool:
     if public_origin is not None and host == public_origin.partition(b"://")[2]:
         return origin == public_origin
     return host != b"" and host == headers.get(b"host")
+
+
+def is_own_page(headers: Headers) -> bool:
+    """Return whether a page of this site made the request."""
+    return _same_origin(headers) is True
 
 
 def refuse_cross_site(headers: Headers) -> None:

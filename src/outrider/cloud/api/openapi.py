@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import fields
 
 from outrider import __version__
-from outrider.cloud.access.dashboard_sessions import COOKIE
 from outrider.cloud.api.endpoint import Endpoint
 from outrider.cloud.api.examples import (
     DELIVERY_ID,
@@ -22,6 +21,7 @@ from outrider.cloud.api.examples import (
     WEBHOOK_ID,
 )
 from outrider.cloud.api.schemas import Schemas, schema_description, without_null
+from outrider.cloud.api.session_cookie import COOKIE
 from outrider.contract.errors import ErrorBody, ErrorCode
 from outrider.contract.structs import Wire
 
@@ -190,7 +190,7 @@ def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[st
             {"url": base_path or "/", "description": "The service that this document is from."}
         ],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
-        "security": [{"bearer": []}, {"cookie": []}],
+        "security": [{"bearer": []}, {"cookie": [], "pageSecret": []}],
         "paths": paths,
         "components": {
             "schemas": schemas.components(apart_from=queries),
@@ -210,7 +210,15 @@ def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[st
                     "type": "apiKey",
                     "in": "cookie",
                     "name": COOKIE,
-                    "description": "A dashboard session's token, as a login sets it.",
+                    "description": "A dashboard session's cookie, as a login sets it "
+                    f"(`__Host-{COOKIE}` with https, `__Secure-{COOKIE}` below a base path).",
+                },
+                "pageSecret": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "X-Outrider-Page-Secret",
+                    "description": "The secret that the browser's page sent with its login; "
+                    "the cookie works only together with it.",
                 },
             },
         },

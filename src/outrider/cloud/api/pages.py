@@ -26,9 +26,11 @@ button{font:inherit;margin-right:.5rem}a{color:light-dark(#0645ad,#8ab4f8)}
 
 _CALL: Final = """
 const at = id => document.getElementById(id), say = text => { at('said').textContent = text }
+const random = crypto.getRandomValues(new Uint8Array(32))
+const secret = Array.from(random, byte => byte.toString(16).padStart(2, '0')).join('')
 async function call(method, path, body) {
   const answer = await fetch('api/v1/auth/' + path, {
-    method, headers: {'Content-Type': 'application/json'},
+    method, headers: {'Content-Type': 'application/json', 'X-Outrider-Page-Secret': secret},
     body: body === undefined ? undefined : JSON.stringify(body)})
   const data = await answer.json()
   if (!answer.ok) throw new Error(data.error)
