@@ -16,6 +16,7 @@ from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.journal import Journal
 from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
+from tests.daemon.agents.acp.conftest import provider_file
 from tests.daemon.agents.machine import kill_server
 
 pytestmark = [
@@ -151,6 +152,35 @@ def test_check_tells_why_an_agent_does_not_start(shell: Shell) -> None:
     assert "does not start: Python has ended" in done.stderr  # tmux does not always know the code
     assert "no key" in done.stderr
     assert [path for path in shell.sockets.rglob("*") if path.is_socket()] == []
+
+
+def test_check_shows_what_an_acp_agent_offers(shell: Shell, tmp_path: Path) -> None:
+    provider_file(tmp_path)
+    done = shell.run("check", "scripted")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "login:     browser (Log in in a browser), key (Key)\n" in done.stdout
+    assert "mode:      ask, of: ask, plan\n" in done.stdout
+    assert "model:     small, of: small, big\n" in done.stdout
+    assert "web:       False, of: on or off\n" in done.stdout
+    assert '"initialize"' not in done.stdout
+    traced = shell.run("check", "scripted", "--trace").stdout
+    sent, received = (
+        [line for line in traced.splitlines() if line.startswith(mark)] for mark in "→←"
+    )
+    assert '"method":"initialize"' in sent[0]
+    assert '"authMethods"' in received[0]
+    assert '"method":"session/new"' in sent[1]
+
+
+def test_check_shows_the_login_methods_of_an_agent_that_does_not_start(
+    shell: Shell, tmp_path: Path
+) -> None:
+    provider_file(tmp_path, "--login")
+    done = shell.run("check", "scripted", "--trace")
+    assert done.returncode == 1
+    assert "is not logged in" in done.stderr
+    assert "login:     browser (Log in in a browser), key (Key)\n" in done.stdout
+    assert '"error"' in done.stdout
 
 
 def test_check_of_what_is_not_there(shell: Shell) -> None:

@@ -85,13 +85,18 @@ def _end(cell: str, width: int) -> str:
 @app.command()
 def check(
     kind: Annotated[str, typer.Argument(metavar="TYPE", help="A type that `list` shows.")],
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Show the messages of the Agent Client Protocol.")
+    ] = False,
 ) -> None:
     """Show whether an agent is installed, its version, and whether it starts.
 
-    The agent is started in this shell's environment, in an empty directory, and ended again.
+    The agent is started in this shell's environment, in an empty directory, and ended again. Of an
+    ACP agent, its login methods and what it lets choose (modes, models) are shown as well.
     """
     from outrider.cli.running import daemon_settings, fail, run
     from outrider.contract.errors import OutriderError
+    from outrider.contract.text import escaped
     from outrider.daemon.agents.inspection import known_providers, try_start, version
 
     settings = daemon_settings()
@@ -113,12 +118,22 @@ def check(
     typer.echo(f"installed: {description.path}")
     typer.echo(f"version:   {run(version(description.path)) or 'unknown'}")
     start = run(try_start(settings, kind))
+    for message in start.messages if trace else ():
+        typer.echo(escaped(message))
+    if start.login_methods is not None:
+        typer.echo(f"login:     {escaped(', '.join(start.login_methods)) or 'no methods'}")
     if start.failure is not None:
         fail(f"does not start: {start.failure}")
     what = "asks something" if start.pending is not None else "is ready"
     typer.echo(f"starts:    {what} after {start.seconds:.1f} s")
-    typer.echo(f"status:    {start.status}, by the rule {start.rule!r}")
-    typer.echo(f"title:     {start.title or '-'}")
+    if description.category == "acp":
+        typer.echo(f"status:    {start.status}")
+        for control in start.controls:
+            options = ", ".join(control.options) or "on or off"
+            typer.echo(f"{control.id + ':':10} {control.value}, of: {options}")
+    else:
+        typer.echo(f"status:    {start.status}, by the rule {start.rule!r}")
+        typer.echo(f"title:     {start.title or '-'}")
     _show_question(start.pending)
 
 

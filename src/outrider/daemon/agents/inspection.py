@@ -9,15 +9,19 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import STDOUT
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from outrider.contract.errors import ApiError, OutriderError
 from outrider.contract.ids import new_id
-from outrider.contract.resources import PendingAction
+from outrider.contract.resources import Control, PendingAction
 from outrider.contract.resources import Provider as Description
+from outrider.daemon.agents.acp.connection import TRACE
 from outrider.daemon.agents.adapter import Observation
 from outrider.daemon.agents.cli.agent import CliAgent
 from outrider.daemon.agents.cli.provider import CliProvider
@@ -28,8 +32,13 @@ from outrider.daemon.agents.providers import load_providers
 from outrider.daemon.agents.sessions import epoch_millis
 from outrider.daemon.child import run
 from outrider.daemon.journal import Journal, recorded_sessions
+from outrider.daemon.redaction.redactor import Redactor
 from outrider.daemon.session_record import SessionRecord
 from outrider.daemon.settings import DaemonSettings
+
+MAX_MESSAGES: Final = 200
+MAX_MESSAGE: Final = 16_384
+"""Messages of the Agent Client Protocol that are shown, and bytes of each."""
 
 VERSION_TIMEOUT: Final = 20.0
 SETTLE_TIMEOUT: Final = 3.0
@@ -57,7 +66,8 @@ class ProviderInfo:
 class StartResult:
     """The result of a start: the seconds that it took, and the first state of the agent.
 
-    If the agent did not start, only `seconds` and `failure` are set.
+    If the agent did not start, only `seconds` and `failure` are set, and of an ACP agent what it
+    has told until then: the `login_methods` that it knows, None of other agents, and `messages`.
     """
 
     seconds: float
@@ -67,6 +77,9 @@ class StartResult:
     pending: PendingAction | None = None
     title: str = ""
     screen: str = ""
+    controls: tuple[Control, ...] = ()
+    login_methods: tuple[str, ...] | None = None
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,10 +159,15 @@ async def try_start(settings: DaemonSettings, kind: str) -> StartResult:
         _Context(settings, f"outrider-check-{uuid.uuid4().hex[:8]}") as context,
         tempfile.TemporaryDirectory(prefix="outrider-check-", ignore_cleanup_errors=True) as folder,
     ):
-        provider = context.provider(kind)
+        provider, messages = context.provider(kind), _Messages()
+        tracing = TRACE.set(messages.add)
         try:
-            return await _start(provider, folder)
+            result = await _start(provider, folder)
+            return replace(
+                result, login_methods=messages.login_methods(), messages=messages.shown()
+            )
         finally:
+            TRACE.reset(tracing)
             await context.tmux.close()
             socket_path(context.tmux.socket).unlink(missing_ok=True)  # tmux leaves it behind
 
@@ -175,6 +193,7 @@ async def _start(provider: Provider, folder: str) -> StartResult:
             pending=observation.pending,
             title=(_text(evidence, "title") or "").strip(),
             screen=_text(evidence, "screen") or "",
+            controls=observation.controls,
         )
     finally:
         await adapter.close()
@@ -212,6 +231,48 @@ async def inspect_session(settings: DaemonSettings, session_id: str) -> AgentRep
         title=(_text(evidence, "title") or "").strip(),
         screen=_text(evidence, "screen") or "",
     )
+
+
+class _Messages:
+    """The first messages of the Agent Client Protocol, both ways."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[Literal["sent", "received"], bytes]] = []
+
+    def add(self, direction: Literal["sent", "received"], line: bytes) -> None:
+        """Add a line, which is no JSON if the agent writes other things to its output."""
+        if len(self._lines) < MAX_MESSAGES:
+            self._lines.append((direction, line[:MAX_MESSAGE]))
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the lines without secrets."""
+        marks = {"sent": "→", "received": "←"}
+        return tuple(
+            f"{marks[direction]} {Redactor().text(line.decode('utf-8', 'replace'))}"
+            for direction, line in self._lines
+        )
+
+    def login_methods(self) -> tuple[str, ...] | None:
+        """Return how a person can log in, by the agent's answer to `initialize`."""
+        for direction, line in self._lines:
+            if direction == "received" and b'"authMethods"' in line:
+                with suppress(msgspec.DecodeError):
+                    answer = msgspec.json.decode(line, type=_Answer).result
+                    return tuple(f"{method.id} ({method.name})" for method in answer.auth_methods)
+        return None
+
+
+class _LoginMethod(msgspec.Struct):
+    id: str
+    name: str = "-"
+
+
+class _Initialized(msgspec.Struct, rename="camel"):
+    auth_methods: list[_LoginMethod] = []
+
+
+class _Answer(msgspec.Struct):
+    result: _Initialized
 
 
 class _Context:

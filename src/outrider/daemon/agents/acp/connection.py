@@ -11,7 +11,8 @@ stop the SDK's reading: lines that are no JSON, endless lines, answers of an une
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from contextvars import ContextVar
+from typing import Any, Final, Literal
 
 import msgspec
 from acp import PROTOCOL_VERSION, RequestError
@@ -48,6 +49,12 @@ from outrider.daemon.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
 AUTHENTICATION_REQUIRED: Final = -32000
 """The protocol's error code for a missing login."""
 
+Trace = Callable[[Literal["sent", "received"], bytes], None]
+"""Called with each line to and from an agent."""
+
+TRACE: Final[ContextVar[Trace | None]] = ContextVar("acp_trace", default=None)
+"""Traces the connections that are made in this context, for `outrider providers check`."""
+
 MAX_LINE: Final = 64 * 1024 * 1024
 """Bytes of the longest message that is read; a longer one is skipped as a whole."""
 
@@ -79,6 +86,7 @@ class LineTransport:
         on_update: Callable[[Any], None],
         write_timeout: float = DEFAULT_TIMEOUTS.write,
     ) -> None:
+        self._trace = TRACE.get()
         self._write_timeout = write_timeout
         self._reader = reader
         self._writer = writer
@@ -95,6 +103,8 @@ class LineTransport:
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message that the SDK is to handle, None at the end of the stream."""
         while (line := await self._line()) is not None:
+            if self._trace is not None:
+                self._trace("received", line)
             await asyncio.sleep(0)  # the SDK handles earlier messages first: no backlog
             message = _message(line)
             if message is None:
@@ -124,7 +134,10 @@ class LineTransport:
         if self._writer.is_closing():
             raise ConnectionError("The agent's input is closed")
         self.drained.clear()
-        self._writer.write(msgspec.json.encode(message, enc_hook=str) + b"\n")
+        line = msgspec.json.encode(message, enc_hook=str)
+        if self._trace is not None:
+            self._trace("sent", line)
+        self._writer.write(line + b"\n")
         try:
             async with asyncio.timeout(self._write_timeout):
                 await self._writer.drain()
