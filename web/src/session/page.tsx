@@ -12,7 +12,6 @@ import { BackLink } from "@/ui/back-link";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
-import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
 import { Page, useTitle } from "@/ui/page";
 import { Status } from "@/ui/status";
@@ -26,6 +25,7 @@ const Terminal = lazy(() => import("./terminal"));
 const Changes = lazy(() => import("./changes"));
 const Files = lazy(() => import("./files"));
 const Debug = lazy(() => import("./debug"));
+const Stop = lazy(() => import("./stop"));
 
 const route = getRouteApi("/shell/sessions/$targetId");
 
@@ -110,20 +110,12 @@ function Session({ targetId }: { targetId: string }) {
       )}
       <Suspense>
         {stopping && (
-          <Confirm
-            open
-            onOpenChange={setStopping}
-            title={t("session.stopTitle")}
-            why={t("session.stopWhy")}
-            action={t("session.stop")}
-            onConfirm={async () => {
-              const body = { type: session?.type ?? state.agentType, sessionId: state.sessionId };
-              await api.post("/api/v1/shortcuts/{daemonId}/stop", { path: { daemonId }, body });
-              await Promise.all([
-                queryClient.invalidateQueries({ queryKey: ["machine", daemonId] }),
-                queryClient.invalidateQueries({ queryKey: ["status", targetId] }),
-              ]);
-            }}
+          <Stop
+            daemonId={daemonId}
+            targetId={targetId}
+            body={{ type: session?.type ?? state.agentType, sessionId: state.sessionId }}
+            worktree={session?.worktree}
+            onClose={() => setStopping(false)}
           />
         )}
       </Suspense>
