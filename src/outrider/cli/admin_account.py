@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
-from outrider.cli.running import fail, service_settings
+from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.cloud.access import passwords
 from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
 from outrider.cloud.access.quota import PLANS, Quota
@@ -221,14 +221,12 @@ def list_sessions(
 @app.command("delete")
 def delete(
     email: EmailOption,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal.")] = False,
+    yes: YesOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an account with its machines, keys, webhooks and sessions, permanently."""
     account = on_database(lambda database: _account(database, email))
-    if not yes and sys.stdin.isatty():
-        question = f"Delete {account.email} ({account.id}) and everything that it owns?"
-        typer.confirm(question, abort=True, err=True)
+    confirm(f"Delete {account.email} ({account.id}) and everything that it owns?", yes=yes)
 
     async def work(database: Database) -> None:
         await accounts.remove(database, account.id, now())
