@@ -147,7 +147,9 @@ class TestListAndShow:
             "sessions": 0,
         }
         assert (usage["calls"], usage["limit"]) == (0, None)
-        assert "1 keys" in operator.says("account", "show", "--email", account)
+        assert "0 machines, 1 key, 0 webhooks" in operator.says(
+            "account", "show", "--email", account
+        )
 
 
 class TestChange:
