@@ -75,7 +75,7 @@ function Session({ targetId }: { targetId: string }) {
       </Header>
       {machine && !machine.connected && <p className="border-b border-line bg-sunken px-4 py-1.5 text-sm text-soft sm:px-6">{t("session.offline")}</p>}
       {error && <Alert className="m-3">{error}</Alert>}
-      <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-0 grow">
+      <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-20 grow basis-0">
         <Suspense fallback={<Skeleton />}>
           {tab === "terminal" ? (
             <Terminal path={`/api/v1/shortcuts/${encodeURIComponent(targetId)}/terminal`} />
@@ -91,7 +91,7 @@ function Session({ targetId }: { targetId: string }) {
         </Suspense>
       </div>
       {tab === "chat" && (
-        <div ref={panel} className="shrink-0 px-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
+        <div ref={panel} className="min-h-0 overflow-y-auto px-3 pt-0.5 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
           <div className="mx-auto max-w-3xl space-y-2">
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
             {notice && <Notice neutral text={notice} onEnd={() => setNotice(undefined)} />}

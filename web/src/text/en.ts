@@ -110,6 +110,7 @@ export const en = {
   "approval.always": "Allow from now on?",
   "approval.alwaysWhy": (label: string) =>
     `“${label}” also allows similar requests in future without asking you. This cannot be undone here.`,
+  "approval.full": "Open in full",
   "approval.wholeQuestion": "Show all of it",
 
   "machines.title": "Machines",
@@ -200,6 +201,14 @@ export const en = {
   "session.cut": "Show all of it",
   "session.offline": "The machine is offline. This is its last known state.",
 
+  "session.plan": (done: number, all: number) => `Plan ${done} of ${all}`,
+  "session.step.done": "done",
+  "session.step.current": "in progress",
+  "session.step.open": "to do",
+  "tool.completed": "completed",
+  "tool.failed": "failed",
+  "tool.exit": (code: number) => `exit ${code}`,
+
   "message.label": "Message",
   "message.placeholder": (name: string) => `Message ${name}`,
   "message.send": "Send",
@@ -238,6 +247,7 @@ export const en = {
   "changes.truncated": "Too many changes to show: some files or parts of them are left out.",
   "changes.cut": "This file has too many changes to show.",
   "changes.binary": "A binary file: its contents are not shown.",
+  "changes.unknown": "What changes in this file is not known.",
   "changes.cutHere": "The rest of the changes is left out here.",
   "changes.restOfLine": (n: number) => `[${count(n, "more character", "more characters")}, not shown]`,
   "changes.moreLines": (n: number) => `Show ${count(n, "more line", "more lines")}`,

@@ -21,15 +21,16 @@ interface DialogProps {
   wide?: boolean;
   /** The field that has the focus first; on a touch screen none has, since its keyboard would hide the rest. */
   first?: RefObject<HTMLElement | null>;
+  className?: string;
 }
 
-export function Dialog({ open, onOpenChange, title, children, wide, first }: DialogProps) {
+export function Dialog({ open, onOpenChange, title, children, wide, first, className }: DialogProps) {
   return (
     <Base.Root open={open} onOpenChange={onOpenChange}>
       <Base.Portal>
         <Base.Backdrop className={BACKDROP} />
         <Base.Popup
-          className={cn(POPUP, wide && "sm:max-w-xl")}
+          className={cn(POPUP, wide && "sm:max-w-xl", className)}
           initialFocus={() => (first && matchMedia("(pointer: fine)").matches ? first.current : true)}
         >
           <div className="mb-4 flex items-start justify-between gap-4">
