@@ -43,14 +43,14 @@ export function CodeBlock({ text, language }: CodeProps) {
   const highlighted = useHighlighted(shown, languageOf(language));
   return (
     <div>
-      <div className="group/code relative rounded-md border border-line bg-sunken">
-        {/* Over the code while a pointer is there; where there is none, above it. */}
-        <div className="absolute top-0.5 right-0.5 rounded-md bg-sunken opacity-0 group-focus-within/code:opacity-100 group-hover/code:opacity-100 pointer-coarse:static pointer-coarse:flex pointer-coarse:justify-end pointer-coarse:border-b pointer-coarse:border-line pointer-coarse:opacity-100">
-          <CopyButton text={text} />
-        </div>
-        <pre className={cn("overflow-x-auto px-3 py-2.5", whole && "max-h-[70dvh]")} tabIndex={0}>
+      <div className="group/code relative rounded-md border border-line bg-sunken pointer-coarse:flex">
+        <pre className={cn("min-w-0 grow overflow-x-auto px-3 py-2.5", whole && "max-h-[70dvh]")} tabIndex={0}>
           <code className="font-mono text-sm">{highlighted ?? shown}</code>
         </pre>
+        {/* Over the code while a pointer is there; where there is none, beside it. */}
+        <div className="absolute top-0.5 right-0.5 rounded-md bg-sunken opacity-0 group-focus-within/code:opacity-100 group-hover/code:opacity-100 pointer-coarse:static pointer-coarse:opacity-100">
+          <CopyButton text={text} />
+        </div>
       </div>
       {cut && (
         <Button look="quiet" onClick={() => setWhole(true)}>

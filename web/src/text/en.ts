@@ -221,6 +221,7 @@ export const en = {
   "message.waitsForAnswer":
     "The agent is waiting for your answer. Answer above, or use “Interrupt and send”. Your text stays here.",
   "message.hint": "Enter sends, Shift+Enter starts a new line",
+  "message.hintTouch": "The button sends",
   "pictures.list": "Pictures of the message",
   "pictures.one": (n: number) => `Picture ${n}`,
   "pictures.remove": (n: number) => `Remove picture ${n}`,
