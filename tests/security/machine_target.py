@@ -58,12 +58,14 @@ class MachineTarget(Watched):
     Attributes:
         home: the user's HOME.
         machine: the machine's id.
+        url, key: where the service is, and a key with all scopes.
     """
 
     def __init__(self, folder: Path, up: Up, machine: str) -> None:
         self.home = folder / "home"
         self.machine = machine
         self.process = psutil.Process(up.process.pid)
+        self.url, self.key = up.url, up.key
         self._up = up
 
     async def healthy(self) -> bool:

@@ -85,6 +85,12 @@ class ConfinedDirectory:
             is_resolved=is_resolved,
         )
 
+    def read_link(self, path: str) -> str:
+        """Return the text of a symbolic link; `path` is resolved as for `open_file`."""
+        return self._at(
+            path, lambda directory, name: os.readlink(name, dir_fd=directory), is_resolved=True
+        )
+
     def write_file(self, path: str, data: bytes) -> None:
         """Write `data` to a regular file; it and its directories are created if missing."""
         self._at(path, lambda directory, name: _write(directory, name, data), create=True)
@@ -114,7 +120,7 @@ class ConfinedDirectory:
     def _names(self, path: str, *, is_resolved: bool) -> tuple[str, ...]:
         """Return the components of a resolved path, relative to the directory."""
         resolved = Path(path) if is_resolved else Path(os.path.realpath(self.root / path))
-        if not resolved.is_relative_to(self.root):
+        if not resolved.is_relative_to(self.root) or ".." in resolved.parts:
             raise PathOutsideError(f"{path} is not inside the directory {self.root}")
         return resolved.relative_to(self.root).parts
 

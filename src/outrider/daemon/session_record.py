@@ -52,6 +52,7 @@ class SessionRecord(Wire, kw_only=True):
         not_resumable: why it cannot, for a person.
         last_state: the session as the API showed it last, of an ended one.
         worktree: the git worktree that it was launched in.
+        real_path: where `path` led when it was launched, free of links; None in older records.
         start_commit: the commit that was checked out when it was launched; empty: there was none
             yet; None: its directory was in no repository that could be read, or an older release
             wrote this record.
@@ -82,6 +83,7 @@ class SessionRecord(Wire, kw_only=True):
     not_resumable: str | None = None
     last_state: Session | None = None
     worktree: Worktree | None = None
+    real_path: str | None = None
     start_commit: str | None = None
 
     @property

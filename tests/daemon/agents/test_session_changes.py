@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outrider.contract.commands import ReadChanges, Resume, SendChat, StopCli
+from outrider.contract.commands import ReadChanges, ReadFiles, Resume, SendChat, StopCli
 from outrider.daemon.agents.session import AgentSession
 from tests.daemon.agents.test_sessions import Desk, refused
 from tests.daemon.workspace.repositories import Repo, repository
@@ -105,3 +105,34 @@ async def test_it_is_refused_where_the_commit_is_gone(desk: Desk, repo: Repo) ->
     error = await refused(desk.sessions.read_changes(query(session)))
     assert error.status == 409
     assert "no longer" in error.message
+
+
+async def test_a_link_in_the_place_of_the_directory_is_not_followed(
+    desk: Desk, repo: Repo, tmp_path: Path
+) -> None:
+    secret = repository(tmp_path / "secret")
+    secret.commit(key="SECRET\n")
+    secret.write("key", "changed\n")
+    session = await desk.launch(folder=repo.path)
+    repo.path.rename(tmp_path / "moved")
+    repo.path.symlink_to(secret.path)
+    for awaitable in (
+        desk.sessions.read_changes(query(session, "HEAD")),
+        desk.sessions.read_files(ReadFiles(session_id=session.record.id, path="key")),
+        desk.sessions.read_files(ReadFiles(session_id=session.record.id)),
+    ):
+        error = await refused(awaitable)
+        assert error.status == 409
+        assert "not read" in error.message
+    await desk.sessions.stop(StopCli(cli_type="robot", session_id=session.record.id))
+    resume = Resume(type="robot", session_id=session.record.id)
+    assert (await refused(desk.sessions.resume(resume))).code == "NOT_RESUMABLE"
+
+
+async def test_a_directory_that_was_named_through_a_link_is_read(
+    desk: Desk, repo: Repo, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(repo.path)
+    session = await desk.launch(folder=tmp_path / "link")
+    repo.write("new", "x\n")
+    assert await changed(desk, session) == ["new"]

@@ -1,6 +1,8 @@
 """Repositories for tests, made with git's own command line."""
 
+import hashlib
 import os
+import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,3 +65,18 @@ def repository(path: Path) -> Repo:
     repo = Repo(path)
     repo.git("init", "--quiet")
     return repo
+
+
+def write_index(repo: Repo, names: list[bytes], contents: str = "old\n") -> None:
+    """Write an index that git would not write: with these names, all of one file's contents."""
+    (repo.path / "contents").write_text(contents)
+    object_id = bytes.fromhex(repo.git("hash-object", "-w", "contents"))
+    (repo.path / "contents").unlink()
+    entries = [struct.pack(">4sII", b"DIRC", 2, len(names))]
+    for name in sorted(names):
+        status = struct.pack(">6I", 0, 0, 0, 0, 0, 0)
+        fields = struct.pack(">4I20sH", 0o100644, 0, 0, 0, object_id, min(len(name), 0xFFF))
+        size = len(status + fields) + len(name)
+        entries.append(status + fields + name + b"\0" * (8 - size % 8))
+    data = b"".join(entries)
+    (repo.path / ".git" / "index").write_bytes(data + hashlib.sha1(data).digest())

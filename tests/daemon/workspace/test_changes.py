@@ -119,6 +119,45 @@ class TestFiles:
         os.utime(repo.path / "text", (1, 1))
         assert (await workspaces.changes(str(repo.path), None)).files == []
 
+    async def test_the_ends_of_lines(self, repo: Repo, workspaces: Workspaces) -> None:
+        """A file that git stores with other ends of lines has not changed by them."""
+        repo.commit(**{".gitattributes": "*.txt text\n", "a.txt": "one\ntwo\n"})
+        repo.write("a.txt", "one\r\ntwo\r\n")
+        assert (await workspaces.changes(str(repo.path), None)).files == []
+        repo.write("a.txt", "one\r\nzwei\r\n")
+        (found,) = (await workspaces.changes(str(repo.path), None)).files
+        assert (found.additions, found.deletions) == (1, 1)
+
+    async def test_a_file_system_without_modes_and_links(
+        self, repo: Repo, workspaces: Workspaces
+    ) -> None:
+        repo.commit(program="x\n")
+        (repo.path / "program").chmod(0o755)
+        (repo.path / "link").symlink_to("text")
+        repo.commit()
+        repo.git("config", "core.fileMode", "false")
+        repo.git("config", "core.symlinks", "false")
+        (repo.path / "program").chmod(0o644)
+        (repo.path / "link").unlink()
+        repo.write("link", "text")
+        assert (await workspaces.changes(str(repo.path), None)).files == []
+        repo.write("link", "other")
+        (found,) = (await workspaces.changes(str(repo.path), None)).files
+        assert "120000" in (await workspaces.changes(str(repo.path), None)).patch
+        assert (found.path, found.status) == ("link", "modified")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+    async def test_a_file_that_may_not_be_read(self, repo: Repo, workspaces: Workspaces) -> None:
+        (repo.path / "text").chmod(0)
+        (found,) = (await workspaces.changes(str(repo.path), None)).files
+        assert (found.path, found.binary) == ("text", True)
+
+    async def test_a_file_that_git_cannot_convert(self, repo: Repo, workspaces: Workspaces) -> None:
+        repo.commit(**{".gitattributes": "*.u working-tree-encoding=UTF-16\n"})
+        repo.write("a.u", "no byte order mark")
+        repo.write("b", "x\n")
+        assert set(by_path(await workspaces.changes(str(repo.path), None))) == {"a.u", "b"}
+
     async def test_special_files(self, repo: Repo, workspaces: Workspaces) -> None:
         """They do not block git, and have no contents."""
         repo.commit(was="a file\n", device="a file\n")
@@ -236,6 +275,41 @@ class TestBounds:
         assert by_path(changes)["long"].additions == MAX_PATCH // 20
         assert by_path(changes)["zlast"].additions == 1
 
+    @pytest.mark.parametrize("name", ["tracked", "untracked"])
+    async def test_a_file_of_many_gigabytes_is_named_and_not_read(
+        self, repo: Repo, workspaces: Workspaces, name: str
+    ) -> None:
+        repo.commit(tracked="x\n")
+        with (repo.path / name).open("wb") as file:
+            file.truncate(64 * 1024**3)
+        repo.write("zlast", "x\n")
+        changes = await workspaces.changes(str(repo.path), None)
+        found = {file.path: (file.binary, file.additions) for file in changes.files}
+        assert found == {name: (True, 0), "zlast": (False, 1)}
+
+    async def test_many_large_files_are_read_up_to_a_limit(
+        self, repo: Repo, workspaces: Workspaces
+    ) -> None:
+        for number in range(5):
+            with (repo.path / f"large {number}").open("wb") as file:
+                file.truncate(31 * 1024**2)
+        changes = await workspaces.changes(str(repo.path), None)
+        assert [file.binary for file in changes.files] == [True] * 5
+        assert changes.truncated
+
+    async def test_a_large_file_that_was_only_touched(
+        self, repo: Repo, workspaces: Workspaces
+    ) -> None:
+        with (repo.path / "large").open("wb") as file:
+            file.truncate(33 * 1024**2)
+        repo.commit()
+        os.utime(repo.path / "large", (1, 1))
+        assert (await workspaces.changes(str(repo.path), None)).files == []
+        with (repo.path / "large").open("r+b") as file:
+            file.write(b"x")
+        (found,) = (await workspaces.changes(str(repo.path), None)).files
+        assert (found.path, found.status, found.binary) == ("large", "modified", True)
+
     async def test_bytes_that_are_not_utf_8_do_not_make_it_longer(
         self, repo: Repo, workspaces: Workspaces
     ) -> None:
@@ -314,6 +388,11 @@ class TestStates:
         (outer.path / "sub" / "text").write_text("one\n")
         assert list(by_path(await workspaces.changes(str(outer.path / "sub"), None))) == ["text"]
         assert (await workspaces.changes(str(outer.path), None)).files == []
+        Repo(outer.path / "sub").commit(text="three\n")
+        changes = await workspaces.changes(str(outer.path), None)
+        assert [(file.path, file.status) for file in changes.files] == [("sub", "modified")]
+        head = Repo(outer.path / "sub").git("rev-parse", "HEAD")
+        assert f"+Subproject commit {head}" in changes.patch
 
     async def test_without_git(
         self, repo: Repo, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

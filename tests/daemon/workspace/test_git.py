@@ -1,6 +1,9 @@
 """Repositories that are made to attack their reader: nothing runs, nothing of others is read."""
 
+import asyncio
 import os
+import sys
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -241,6 +244,45 @@ class TestRepositoriesThatLeadElsewhere:
         (own.path / ".git" / name).symlink_to(private.path / ".git" / name)
         await self.refused(workspaces, own.path)
 
+    @pytest.mark.parametrize("name", ["alternates", "http-alternates"])
+    async def test_the_objects_of_another_repository(
+        self, workspaces: Workspaces, private: Repo, session: Path, name: str
+    ) -> None:
+        own = repository(session / "own")
+        own.commit(file="x\n")
+        own.write(f".git/objects/info/{name}", f"{private.path}/.git/objects\n")
+        own.write(".git/refs/heads/theirs", private.git("rev-parse", "HEAD") + "\n")
+        with pytest.raises(ApiError) as error:
+            await workspaces.changes(str(own.path), "theirs")
+        assert error.value.status == 409
+        assert name in error.value.message
+        await self.refused(workspaces, own.path)
+
+    @pytest.mark.parametrize("name", ["refs/heads/theirs", "refs/heads/deep/er", "objects/00"])
+    async def test_a_link_deeper_inside(
+        self, workspaces: Workspaces, private: Repo, session: Path, name: str
+    ) -> None:
+        own = repository(session / "own")
+        own.commit(file="x\n")
+        place = own.path / ".git" / name
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(private.path / ".git" / "refs" / "heads" / "main")
+        await self.refused(workspaces, own.path)
+
+    async def test_the_git_directory_of_a_submodule_elsewhere(
+        self, workspaces: Workspaces, private: Repo, session: Path
+    ) -> None:
+        """Not even the id of its commit is shown."""
+        own = repository(session / "own")
+        own.commit(file="x\n")
+        head = own.git("rev-parse", "HEAD")
+        own.git("update-index", "--add", "--cacheinfo", f"160000,{head},sub")
+        own.git("commit", "--quiet", "--message", "a submodule")
+        own.write("sub/.git", f"gitdir: {private.path}/.git\n")
+        changes = await workspaces.changes(str(own.path), None)
+        assert changes.files == []
+        assert private.git("rev-parse", "HEAD") not in changes.patch
+
     async def test_the_directory_of_what_all_working_trees_share(
         self, workspaces: Workspaces, private: Repo, session: Path
     ) -> None:
@@ -287,3 +329,65 @@ async def test_a_repository_that_blocks_git(tmp_path: Path) -> None:
     with pytest.raises(ApiError) as error:
         await Workspaces(seconds=0.5).changes(str(repo.path), None)
     assert error.value.status == 504
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", "index", "packed-refs", "info/exclude"])
+async def test_a_named_pipe_in_the_place_of_a_file_of_git(
+    repo: Repo, workspaces: Workspaces, name: str
+) -> None:
+    """git would wait for its other end."""
+    repo.git("pack-refs", "--all")
+    (repo.path / ".git" / name).unlink()
+    os.mkfifo(repo.path / ".git" / name)
+    with pytest.raises(ApiError) as error:
+        await workspaces.changes(str(repo.path), None)
+    assert error.value.status == 409
+
+
+async def test_a_repository_that_blocks_git_holds_up_no_other(tmp_path: Path, repo: Repo) -> None:
+    workspaces = Workspaces(seconds=2)
+    blocking = repository(tmp_path / "blocking")
+    os.mkfifo(blocking.path / ".git" / "endless")
+    blocking.write(".git/config", "[include]\npath = endless\n")
+    blocked = [asyncio.create_task(workspaces.changes(str(blocking.path), None)) for _ in range(30)]
+    for _ in range(3):
+        assert (await workspaces.changes(str(repo.path), None)).files == []
+    assert not any(task.done() and task.exception() is None for task in blocked)
+    refusals = [task.exception() for task in blocked if task.done()]
+    assert {error.status for error in refusals if isinstance(error, ApiError)} >= {503}
+    for task in blocked:
+        task.cancel()
+    await asyncio.gather(*blocked, return_exceptions=True)
+
+
+async def test_what_the_repository_says_of_its_history_is_not_believed(
+    repo: Repo, workspaces: Workspaces
+) -> None:
+    """Replaced objects, grafts and a commit graph may show commits that are none of its own."""
+    repo.git("branch", "base")
+    repo.commit(text="three\n")
+    head = repo.git("rev-parse", "HEAD")
+    repo.write("text", "four\n")
+    before = await workspaces.changes(str(repo.path), "base")
+    repo.git("replace", head, repo.git("rev-parse", "base"))
+    repo.write(".git/info/grafts", f"{head}\n")
+    repo.git("commit-graph", "write", "--reachable", may_fail=True)
+    repo.write(".git/objects/info/commit-graph", b"CGPH\1\1\4\0" + b"\0" * 1000)
+    assert await workspaces.changes(str(repo.path), "base") == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+async def test_a_program_that_takes_too_much_memory_is_ended(
+    repo: Repo, workspaces: Workspaces
+) -> None:
+    tree = repo.git("rev-parse", "HEAD^{tree}")
+    place = repo.path / ".git" / "objects" / tree[:2] / tree[2:]
+    place.chmod(0o644)
+    place.write_bytes(zlib.compress(b"tree %d\0" % 1024**4 + b"\0" * 100))
+    with pytest.raises(ApiError) as error:
+        await workspaces.changes(str(repo.path), None)
+    assert error.value.status == 409
+    place.write_bytes(zlib.compress(b"tree %d\0" % (2 * 1024**3) + b"\0" * 100))
+    with pytest.raises(ApiError) as error:
+        await workspaces.changes(str(repo.path), None)
+    assert "emory" in error.value.message

@@ -28,7 +28,6 @@ import { cn } from "@/ui/cn";
 import { Notice } from "@/ui/feedback";
 import { Mark } from "@/ui/mark";
 import { Menu } from "@/ui/menu";
-import { SWITCHER_KEY } from "@/ui/platform";
 import { useWide } from "@/ui/use-wide";
 import { useShortcuts } from "./shortcuts";
 import { usePasswordPrompt } from "./use-password-prompt";
@@ -106,7 +105,7 @@ export function Shell() {
             <Outlet />
           </div>
         </main>
-        {!wide && <TabBar openSwitcher={() => setOpen("switcher")} logOut={logOut} />}
+        {!wide && <TabBar logOut={logOut} />}
         <Suspense>
           {prompt.open && <PasswordPrompt finish={prompt.finish} />}
           {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
@@ -155,7 +154,7 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
       >
         <Search className="size-4" aria-hidden />
         {t("nav.search")}
-        <kbd className="ml-auto font-sans text-xs">{SWITCHER_KEY}</kbd>
+        <kbd className="ml-auto font-sans text-xs">⌘K</kbd>
       </button>
       <nav aria-label={t("app.navigation")} className="space-y-0.5">
         {ENTRIES.map((entry) => (
@@ -178,7 +177,7 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
   );
 }
 
-function TabBar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: () => void }) {
+function TabBar({ logOut }: { logOut: () => void }) {
   const waiting = useWaiting();
   const navigate = useNavigate();
   const inSession = useRouterState({ select: (state) => state.location.pathname.startsWith("/sessions/") });
@@ -207,7 +206,6 @@ function TabBar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: ()
           </>
         }
         items={[
-          { label: t("nav.search"), icon: <Search className="size-4 text-faint" aria-hidden />, onSelect: openSwitcher },
           ...ENTRIES.slice(TABS).map(({ to, label, icon: Icon }) => ({
             label,
             icon: <Icon className="size-4 text-faint" aria-hidden />,

@@ -340,11 +340,14 @@ class Sessions:
     async def read_changes(self, query: ReadChanges) -> Changes:
         """Return what differs in the directory of a running session; see `Workspaces.changes`."""
         record = self.find(query).record
-        return await self._workspaces.changes(record.path, query.base, start=record.start_commit)
+        return await self._workspaces.changes(
+            record.path, query.base, start=record.start_commit, real_path=record.real_path
+        )
 
     async def read_files(self, query: ReadFiles) -> Directory | FileContents:
         """Return a file or directory of a running session; see `Workspaces.files`."""
-        return await self._workspaces.files(self.find(query).record.path, query.path)
+        record = self.find(query).record
+        return await self._workspaces.files(record.path, query.path, real_path=record.real_path)
 
     async def prune(self) -> None:
         """Delete the ended sessions that are beyond the limits of the history."""
@@ -461,6 +464,7 @@ class Sessions:
         try:
             if worktree is not None:
                 made = await self._open_worktree(record, worktree)
+            record.real_path = await asyncio.to_thread(os.path.realpath, record.path)
             record.start_commit = await self._workspaces.head(record.path)
             # Saved before the launch: if the daemon is killed during it, the next one finds the
             # agent by this record, or ends what is left of it.
@@ -573,6 +577,9 @@ class Sessions:
     async def _start_again(self, provider: Provider, ended: SessionRecord) -> AgentSession:
         if not await asyncio.to_thread(Path(ended.path).is_dir):
             raise not_resumable(f"The directory {ended.path} is no longer there")
+        real_path = await asyncio.to_thread(os.path.realpath, ended.path)
+        if ended.real_path not in {None, real_path}:
+            raise not_resumable(f"The directory {ended.path} leads to another one, {real_path}")
         record = msgspec.structs.replace(
             ended,
             adapter_state=dict(ended.adapter_state),

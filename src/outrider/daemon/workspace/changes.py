@@ -1,8 +1,11 @@
 """The uncommitted and untracked changes in a directory, as a list of files and a patch.
 
-Untracked files are added to the copy of the index, as empty files. One `git diff` of the working
-tree then shows them as new, finds files that were renamed, and counts lines. It writes three parts,
-of which the last is read as far as needed:
+    git diff-files, ls-files ─ names ─▶ Stage ─ copies ─▶ git update-index ─▶ git diff --cached
+
+git lists what may have changed by the names and the times of files. Those files are copied to a
+private directory (`staging`), and added from there to the private copy of the index, which `git
+diff` compares with the commit. It shows untracked files as new, finds files that were renamed, and
+counts lines. It writes three parts, of which the last is read as far as needed:
 
     :100644 100644 1f3a… 0000… M NUL path NUL …     --raw
     3 TAB 1 TAB path NUL …                          --numstat; `-` for binary files
@@ -10,11 +13,10 @@ of which the last is read as far as needed:
 """
 
 import asyncio
+import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +27,15 @@ from outrider.daemon.workspace.git import (
     GitError,
     SafeRepository,
     commit_id,
-    copy_index,
     empty_tree_id,
 )
+from outrider.daemon.workspace.index import copy_index
+from outrider.daemon.workspace.repository import (
+    Repository,
+    RepositoryRefusedError,
+    find_repository,
+)
+from outrider.daemon.workspace.staging import SUBMODULE, Candidate, Stage, Staged
 
 MAX_FILES: Final = 2000
 """Files that are listed."""
@@ -42,17 +50,29 @@ _HEAD: Final = "HEAD"
 _UNTRACKED_SHARE: Final = 0.6
 """The share of the time that finding untracked files may take. Without them the rest is shown."""
 
+_STAGE_SHARE: Final = 0.6
+"""The share of the time left that copying files may take. Without the others the rest is shown."""
+
+_MAX_SUBMODULES: Final = 100
 _MAX_ARGUMENTS: Final = 1024 * 1024
 _CHECK_BYTES: Final = 256 * 1024
 """Output without a patch after which it is counted whether there are too many files."""
 
-_SPECIAL_FILE: Final = "unsupported file type"
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
 _MAX_AHEAD: Final = 100_000
 _STATUSES: Final[dict[bytes, ChangeStatus]] = {b"A": "added", b"D": "deleted", b"R": "renamed"}
+_NO_SUBMODULE_STATUS: Final = ("--ignore-submodules=dirty",)
+_COPIES_SETTINGS: Final = {
+    "core.compression": "0",
+    # The copies have the modes of the index entries, and links are files with their text.
+    "core.fileMode": "false",
+    "core.fsync": "none",
+    "core.symlinks": "false",
+}
 _DIFF: Final = (
-    "diff", "-z", "--raw", "--numstat", "--patch", "--relative", "-M", "-l400", "-U3",
+    "diff", "--cached", "-z", "--raw", "--numstat", "--patch", "--relative", "-M", "-l400", "-U3",
     "--inter-hunk-context=0", "--src-prefix=a/", "--dst-prefix=b/", f"-O{os.devnull}",
-    "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty",
+    "--no-color", "--no-ext-diff", "--no-textconv", *_NO_SUBMODULE_STATUS,
     "--submodule=short",
 )  # fmt: skip
 
@@ -64,15 +84,6 @@ class ListedChange:
     path: bytes
     old_path: bytes | None
     status: ChangeStatus
-
-
-@dataclass(frozen=True)
-class _Untracked:
-    """Untracked files; those that are `listed` only, such as other repositories, are not diffed."""
-
-    diffed: dict[bytes, str]
-    listed: list[bytes]
-    is_complete: bool = True
 
 
 async def read_changes(
@@ -92,30 +103,28 @@ async def read_changes(
         TimeoutError: it takes longer than the deadline.
     """
     name = base or _HEAD
-    branch, head, commit = await asyncio.gather(
-        git.query("symbolic-ref", "--quiet", _HEAD, may_fail=True),
-        commit_id(git, _HEAD),
-        commit_id(git, name if base != START else start or ""),
+    branch, head = await asyncio.gather(
+        git.query("symbolic-ref", "--quiet", _HEAD, may_fail=True), commit_id(git, _HEAD)
     )
+    commit = head if name == _HEAD else await commit_id(git, start or "" if base == START else name)
     if not commit and base == START and start != "":
         raise _unknown_start(start)
     if not commit and name not in {_HEAD, START}:
         raise bad_request("`base` is not a commit, branch or tag of this repository", "base")
     compared = commit or await empty_tree_id(git)
     await copy_index(git)
-    untracked, ahead = await asyncio.gather(_untracked(git, max_files), _ahead(git, commit, head))
-    if untracked.diffed:
-        await _add(git, untracked.diffed)
-    try:
-        files, patch, is_complete = await _diff(git, compared, untracked, max_files)
-    except GitError as error:
-        if _SPECIAL_FILE not in str(error):
-            raise
-        await _remove_special_files(git)
-        files, patch, is_complete = await _diff(git, compared, untracked, max_files)
+    candidates, is_listed = await _candidates(git, max_files)
+    stage_time = _STAGE_SHARE * (git.deadline - asyncio.get_running_loop().time())
+    copies = await _copies(git)
+    (staged, submodules), ahead = await asyncio.gather(
+        _stage(git, copies, candidates, max_files, stage_time), _ahead(git, commit, head)
+    )
+    await _add(copies, git.prefix, staged, submodules)
+    untracked = {one.path for one in candidates if one.mode is None}
+    files, patch, is_complete = await _diff(copies, compared, untracked, max_files)
     files += [
         ChangedFile(path=decoded(path), status="untracked", additions=0, deletions=0, binary=False)
-        for path in untracked.listed
+        for path in staged.unreadable
     ]
     text, is_whole = beginning(patch, MAX_PATCH)
     return Changes(
@@ -124,7 +133,7 @@ async def read_changes(
         ahead=ahead,
         files=sorted(files, key=lambda file: file.path)[:max_files],
         patch=text,
-        truncated=not (is_complete and is_whole and untracked.is_complete)
+        truncated=not (is_complete and is_whole and is_listed and staged.is_complete)
         or len(files) > max_files,
     )
 
@@ -150,7 +159,28 @@ async def _ahead(git: SafeRepository, base: str, head: str) -> int:
     return int(counted)
 
 
-async def _untracked(git: SafeRepository, max_files: int) -> _Untracked:
+async def _candidates(git: SafeRepository, max_files: int) -> tuple[list[Candidate], bool]:
+    """Return what may differ from the index, tracked files first, and whether that is all."""
+    modified, (untracked, is_complete) = await asyncio.gather(
+        git.run("diff-files", "-z", "--raw", "--relative", "--abbrev=64", *_NO_SUBMODULE_STATUS),
+        _untracked(git, max_files),
+    )
+    tracked = _tracked(modified.data)
+    return [*tracked, *map(Candidate, untracked)], is_complete and modified.is_complete
+
+
+def _tracked(output: bytes) -> list[Candidate]:
+    """Return the files of `diff-files --raw`; the output may be cut anywhere."""
+    found: dict[bytes, Candidate] = {}
+    fields = iter(output.split(b"\0")[:-1])
+    for field, path in zip(fields, fields, strict=False):
+        mode, _, object_id, _, status = field.removeprefix(b":").decode("ascii").split(" ")
+        is_merged = path not in found and status != "U"
+        found[path] = Candidate(path, mode, object_id if is_merged else None)
+    return list(found.values())
+
+
+async def _untracked(git: SafeRepository, max_files: int) -> tuple[list[bytes], bool]:
     loop = asyncio.get_running_loop()
     now = loop.time()
     try:
@@ -160,63 +190,101 @@ async def _untracked(git: SafeRepository, max_files: int) -> _Untracked:
             deadline=now + _UNTRACKED_SHARE * max(0.0, git.deadline - now),
         )  # fmt: skip
     except TimeoutError:
-        return _Untracked({}, [], is_complete=False)
+        return [], False
     names = listed.data.split(b"\0")[:-1]
-    modes = await asyncio.to_thread(_modes, git.directory, names[:max_files])
-    return _Untracked(
-        {name: mode for name, mode in modes.items() if mode is not None},
-        [name for name, mode in modes.items() if mode is None],
-        is_complete=listed.is_complete and len(names) <= max_files,
+    return names[:max_files], listed.is_complete and len(names) <= max_files
+
+
+async def _copies(git: SafeRepository) -> SafeRepository:
+    """Return the repository with an empty private directory in place of its working tree."""
+    top = git.private / "copies"
+    directory = top / git.directory.relative_to(git.repository.top)
+    await asyncio.to_thread(directory.mkdir, parents=True)
+    return replace(
+        git,
+        repository=replace(git.repository, top=top),
+        directory=directory,
+        settings=git.settings | _COPIES_SETTINGS,
     )
 
 
-def _modes(directory: Path, names: Sequence[bytes]) -> dict[bytes, str | None]:
-    """Return git's mode of each file; None for what git cannot read (or another repository)."""
-    modes: dict[bytes, str | None] = {}
-    for name in names:
-        path = directory / os.fsdecode(name)
-        with suppress(OSError):  # it has been removed in the meantime
-            mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                modes[name] = "120000"
-            elif stat.S_ISREG(mode) and os.access(path, os.R_OK):
-                modes[name] = "100755" if mode & stat.S_IXUSR else "100644"
-            else:
-                modes[name] = None
-    return modes
+async def _stage(
+    git: SafeRepository,
+    copies: SafeRepository,
+    candidates: Sequence[Candidate],
+    max_files: int,
+    seconds: float,
+) -> tuple[Staged, dict[bytes, str]]:
+    """Copy what has changed; return it, and the commits of submodules."""
+    stage = Stage(
+        git.directory,
+        copies.directory,
+        trusts_modes=git.config.get("core.filemode") not in _FALSE,
+        has_links=git.config.get("core.symlinks") not in _FALSE,
+    )
+    files = [one for one in candidates if one.mode != SUBMODULE]
+    async with asyncio.timeout_at(git.deadline):
+        staged = await asyncio.to_thread(stage.copy, files, max_files, seconds)
+    submodules = {}
+    for candidate in [one for one in candidates if one.mode == SUBMODULE][:_MAX_SUBMODULES]:
+        commit = await _commit_of_submodule(git, candidate.path)
+        if commit is not None:
+            submodules[candidate.path] = commit
+    return staged, submodules
 
 
-async def _add(git: SafeRepository, modes: dict[bytes, str]) -> None:
-    """Add files to the copy of the index, without their contents."""
-    nothing = (await git.run("hash-object", "--stdin")).data.strip()
+async def _commit_of_submodule(git: SafeRepository, path: bytes) -> str | None:
+    """Return the commit of a submodule; None if it is shown as it is in the index."""
+    top = git.directory / os.fsdecode(path)
+    try:
+        found = await asyncio.to_thread(_repository_at, top)
+    except (RepositoryRefusedError, OSError):
+        return None
+    if found is None:
+        return None
+    submodule = replace(git, repository=found, directory=top)
+    commit = await submodule.query("rev-parse", "--verify", "--quiet", _HEAD, may_fail=True)
+    return commit.decode("ascii", "replace").strip() or None
+
+
+def _repository_at(top: Path) -> Repository | None:
+    found = find_repository(top) if os.path.realpath(top) == str(top) else None
+    return None if found is None or found.top != top else found
+
+
+async def _add(
+    copies: SafeRepository, prefix: bytes, staged: Staged, submodules: dict[bytes, str]
+) -> None:
+    """Add what has changed to the copy of the index."""
+    kind = copies.config.get("extensions.objectformat", "sha1")
+    nothing = hashlib.new(kind, b"blob 0\0", usedforsecurity=False).hexdigest().encode()
+    changed = [(b"0", nothing, path) for path in staged.removed]
+    changed += [(mode.encode(), nothing, path) for path, mode in staged.copied.items()]
+    changed += [(SUBMODULE.encode(), head.encode(), path) for path, head in submodules.items()]
+    if not changed:
+        return
     entries = b"".join(
-        b"%b %b 0\t%b%b\0" % (mode.encode(), nothing, git.prefix, name)
-        for name, mode in modes.items()
+        b"%b %b\t%b%b\0" % (mode, object_id, prefix, path) for mode, object_id, path in changed
     )
-    await git.run("update-index", "--add", "--replace", "-z", "--index-info", stdin=entries)
+    await copies.run("update-index", "--add", "--replace", "-z", "--index-info", stdin=entries)
+    if not staged.copied:
+        return
+    names = b"".join(path + b"\0" for path in staged.copied)
+    try:
+        await copies.run("update-index", "-z", "--stdin", stdin=names)
+    except GitError:
+        # One file that is not in the encoding which an attribute claims ends it.
+        await asyncio.to_thread(_ignore_encodings, copies.private)
+        await copies.run("update-index", "-z", "--stdin", stdin=names)
 
 
-async def _remove_special_files(git: SafeRepository) -> None:
-    """Remove tracked files that are named pipes and such now from the copy of the index.
-
-    git cannot compare those, and shows nothing at all then. Now it shows them as deleted.
-    """
-    modified = (await git.run("ls-files", "-z", "--modified")).data.split(b"\0")[:-1]
-    special = await asyncio.to_thread(lambda: list(_special(git.directory, modified)))
-    names = b"".join(name + b"\0" for name in special)
-    await git.run("update-index", "--force-remove", "-z", "--stdin", stdin=names)
-
-
-def _special(directory: Path, names: Sequence[bytes]) -> Iterator[bytes]:
-    for name in names:
-        with suppress(OSError):  # it has been removed in the meantime
-            mode = (directory / os.fsdecode(name)).lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-                yield name
+def _ignore_encodings(private: Path) -> None:
+    with (private / "info" / "attributes").open("ab") as attributes:
+        attributes.write(b"\n* -working-tree-encoding\n")
 
 
 async def _diff(
-    git: SafeRepository, commit: str, untracked: _Untracked, max_files: int
+    git: SafeRepository, commit: str, untracked: set[bytes], max_files: int
 ) -> tuple[list[ChangedFile], bytes, bool]:
     """Return the changed files, the beginning of the patch, and whether these are all files.
 
@@ -244,7 +312,7 @@ async def _diff(
         added, deleted = counts.get(change.path, (b"0", b"0"))
         is_binary = added == b"-"
         status = change.status
-        if status == "added" and change.path in untracked.diffed:
+        if status == "added" and change.path in untracked:
             status = "untracked"
         files.append(
             ChangedFile(

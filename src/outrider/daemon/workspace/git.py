@@ -9,8 +9,9 @@ Three kinds of programs:
 
       private/config        our own settings, and harmless ones of the repository (`_COPIED`)
       private/info/exclude  copied
-      private/index         copied on demand; GIT_INDEX_FILE
-      the repository's own objects (GIT_OBJECT_DIRECTORY) and working tree (GIT_WORK_TREE)
+      private/index         copied on demand, and checked (`index`); GIT_INDEX_FILE
+      private/objects       new objects; it borrows the repository's own, and no others
+      the repository's own working tree (GIT_WORK_TREE), or copies of files (`staging`)
 
   A list of what is taken over, and not of what is switched off: a program that a later git may
   learn to start is not started either, and nothing depends on the configuration staying as it was
@@ -39,7 +40,11 @@ import structlog
 from outrider.contract.errors import ApiError, OutriderError, conflict
 from outrider.daemon import child
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
-from outrider.daemon.workspace.repository import Repository, RepositoryRefusedError
+from outrider.daemon.workspace.repository import (
+    Repository,
+    RepositoryRefusedError,
+    check_own_files,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -49,15 +54,20 @@ MAX_OUTPUT: Final = 32 * 1024 * 1024
 _CHUNK: Final = 64 * 1024
 _MAX_STDERR: Final = 400
 _MAX_COPIED: Final = 1024 * 1024
-_MAX_INDEX: Final = 512 * 1024 * 1024
-_MAX_SHARED_INDEXES: Final = 16
+_MAX_MEMORY: Final = 1024 * 1024 * 1024
+"""Bytes of memory that a program may allocate, besides the files that it maps (on Linux): an index
+or an object may claim any size."""
+
+# Not `prlimit` of the started program: it may have allocated it by then.
+_LIMITED: Final = (
+    "/bin/sh", "-c", 'ulimit -d "$0" 2>/dev/null; exec "$@"', str(_MAX_MEMORY // 1024),
+)  # fmt: skip
 
 _COPIED: Final = frozenset(
     {
         "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode",
         "core.autocrlf", "core.eol", "core.trustctime", "core.checkstat", "core.sparsecheckout",
-        "core.sparsecheckoutcone", "core.protecthfs", "core.protectntfs",
-        "extensions.objectformat",
+        "core.sparsecheckoutcone", "extensions.objectformat",
     }
 )  # fmt: skip
 _COPIED_FROM_USER: Final = frozenset({"core.autocrlf", "core.eol"})
@@ -65,9 +75,13 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """The values that are taken over: booleans and words."""
 
 _SETTINGS: Final = {
+    "core.commitGraph": "false",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
+    "core.multiPackIndex": "false",
     "core.pager": "cat",
+    "core.protectHFS": "true",
+    "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.sshCommand": "false",
     "core.splitIndex": "false",
@@ -86,6 +100,7 @@ _ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_GRAFT_FILE": os.devnull,
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
@@ -124,6 +139,8 @@ class SafeRepository:
     Args:
         directory: where programs run; paths in their output are relative to it.
         deadline: event loop time at which every program is killed.
+        settings: what no configuration can change.
+        config: what is taken over of the repository's and the user's configuration.
     """
 
     repository: Repository
@@ -131,6 +148,7 @@ class SafeRepository:
     private: Path
     deadline: float
     settings: dict[str, str] = field(default_factory=lambda: dict(_SETTINGS))
+    config: dict[str, str] = field(default_factory=dict)
 
     @property
     def prefix(self) -> bytes:
@@ -149,7 +167,7 @@ class SafeRepository:
             GitError: it failed.
             TimeoutError: it takes longer than the deadline.
         """
-        environment = self._environment(self.settings)
+        environment = self._environment()
         if user:
             for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
                 del environment[name]
@@ -173,24 +191,31 @@ class SafeRepository:
         statuses: Sequence[int] = (0,),
         stop: Callable[[bytearray], bool] = _never,
         deadline: float | None = None,
+        max_output: int = MAX_OUTPUT,
     ) -> Output:
         """Run a program on the working tree, in the private git directory.
 
         Args:
             statuses: exit statuses of success.
             stop: called with all output so far; true ends the program.
+            max_output: bytes of output after which the program is ended.
 
         Raises:
             GitError: it failed.
             TimeoutError: it takes longer than the deadline.
         """
-        environment = self._environment(self.settings)
+        environment = self._environment()
         environment["GIT_DIR"] = environment["GIT_COMMON_DIR"] = str(self.private)
-        environment["GIT_OBJECT_DIRECTORY"] = str(self.repository.common_dir / "objects")
         environment["GIT_WORK_TREE"] = str(self.repository.top)
         environment["GIT_INDEX_FILE"] = str(self.private / "index")
         return await self._run(
-            arguments, environment, stdin=stdin, statuses=statuses, stop=stop, deadline=deadline
+            arguments,
+            environment,
+            stdin=stdin,
+            statuses=statuses,
+            stop=stop,
+            deadline=deadline,
+            max_output=max_output,
         )
 
     async def update_ref(self, *arguments: str) -> None:
@@ -202,9 +227,8 @@ class SafeRepository:
         """
         common = self.repository.common_dir
         place = await asyncio.to_thread(_link_refs, self.private, common)
-        environment = self._environment(self.settings)
+        environment = self._environment()
         environment["GIT_DIR"] = environment["GIT_COMMON_DIR"] = str(place)
-        environment["GIT_OBJECT_DIRECTORY"] = str(common / "objects")
         await self._run(["update-ref", *arguments], environment)
 
     async def _run(
@@ -216,10 +240,11 @@ class SafeRepository:
         statuses: Sequence[int] = (0,),
         stop: Callable[[bytearray], bool] = _never,
         deadline: float | None = None,
+        max_output: int = MAX_OUTPUT,
     ) -> Output:
         with _temporary(stdin) as given, _temporary() as errors:
             process = await child.start(
-                ["git", *(os.fsdecode(argument) for argument in arguments)],
+                [*_LIMITED, "git", *(os.fsdecode(argument) for argument in arguments)],
                 cwd=str(self.directory),
                 env=environment,
                 stdin=given,
@@ -233,7 +258,7 @@ class SafeRepository:
                 async with asyncio.timeout_at(deadline or self.deadline):
                     while chunk := await process.stdout.read(_CHUNK):
                         data += chunk
-                        if stop(data) or len(data) > MAX_OUTPUT:
+                        if stop(data) or len(data) > max_output:
                             return Output(bytes(data), is_complete=False)
                     status = await process.wait()
                     ended = True
@@ -246,13 +271,14 @@ class SafeRepository:
                 raise GitError(f"git {os.fsdecode(arguments[0])} failed ({status}): {message}")
             return Output(bytes(data))
 
-    def _environment(self, settings: dict[str, str]) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         environment = _ENVIRONMENT | {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.private),
-            "GIT_CONFIG_COUNT": str(len(settings)),
+            "GIT_OBJECT_DIRECTORY": str(self.private / "objects"),
+            "GIT_CONFIG_COUNT": str(len(self.settings)),
         }
-        for number, (name, value) in enumerate(settings.items()):
+        for number, (name, value) in enumerate(self.settings.items()):
             environment[f"GIT_CONFIG_KEY_{number}"] = name
             environment[f"GIT_CONFIG_VALUE_{number}"] = value
         return environment
@@ -289,6 +315,7 @@ async def opened(
     Raises:
         ApiError: 409, git is not installed, or the repository belongs to another user.
         GitError: git cannot read it.
+        RepositoryRefusedError: it leads elsewhere by now; raised at the end.
         TimeoutError: not before the deadline.
     """
     if shutil.which("git") is None:
@@ -302,6 +329,8 @@ async def opened(
             _check_trusted(repository, foreign[0], user)
         _configure(git, user, list(_entries(await git.query("config", "--list", "-z"))))
         yield git
+        # git may have followed a link that was made after the first check: show nothing then.
+        await asyncio.to_thread(check_own_files, repository)
     finally:
         await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)
 
@@ -319,42 +348,15 @@ async def empty_tree_id(git: SafeRepository) -> str:
     return (await git.run("hash-object", "-t", "tree", "--stdin")).data.decode().strip()
 
 
-async def copy_index(git: SafeRepository) -> None:
-    """Copy the repository's index to the private git directory; without one, there is none.
-
-    Raises:
-        ApiError: 409, it cannot be read.
-    """
-    await asyncio.to_thread(_copy_index, git)
-
-
-def _copy_index(git: SafeRepository) -> None:
-    git_dir = git.repository.git_dir
-    names = [entry.name for entry in os.scandir(git_dir) if entry.name.startswith("sharedindex.")]
-    for name in ["index", *names[:_MAX_SHARED_INDEXES]]:
-        try:
-            with (
-                os.fdopen(ConfinedDirectory(git_dir).open_file(name), "rb") as source,
-                (git.private / name).open("wb") as copy,
-            ):
-                status = os.fstat(source.fileno())
-                if status.st_size > _MAX_INDEX:
-                    raise conflict("The repository's index is larger than 512 MiB")
-                shutil.copyfileobj(source, copy, 1024 * 1024)
-            # git compares the contents of files that are as new as the index ("racy git").
-            os.utime(git.private / name, ns=(status.st_atime_ns, status.st_mtime_ns))
-        except FileNotFoundError:
-            continue
-        except (PathOutsideError, OSError) as error:
-            raise conflict(f"The repository's index cannot be read: {error}") from error
-
-
 def _prepare(private: Path, repository: Repository) -> None:
     """Make a git directory without a commit."""
     (private / "refs").mkdir()
     (private / "info").mkdir()
     (private / "HEAD").write_text("ref: refs/heads/none\n")
     (private / "config").touch()
+    (private / "objects" / "info").mkdir(parents=True)
+    objects = os.fsencode(repository.common_dir / "objects")
+    (private / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
     for name in ("exclude", "attributes"):
         try:
             handle = ConfinedDirectory(repository.common_dir).open_file(f"info/{name}")
@@ -394,6 +396,7 @@ def _configure(
     config = {name: value for name, value in config.items() if _PLAIN.fullmatch(value)}
     config["core.repositoryformatversion"] = "1" if "extensions.objectformat" in config else "0"
     config["core.bare"] = "false"
+    git.config.update(config)
     lines = [f"[{section}]\n\t{key} = {value}\n" for (section, key), value in _split(config)]
     (git.private / "config").write_text("".join(lines))
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")

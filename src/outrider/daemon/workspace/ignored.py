@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from outrider.daemon.workspace.git import SafeRepository, copy_index
+from outrider.daemon.workspace.git import SafeRepository
+from outrider.daemon.workspace.index import copy_index
 
 _FOUND_NOTHING: Final = 1
 """The exit status of `git check-ignore` for names of which none is excluded."""

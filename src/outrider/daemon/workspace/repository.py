@@ -21,11 +21,20 @@ from outrider.contract.errors import OutriderError
 from outrider.daemon.confined_directory import ConfinedDirectory, PathOutsideError
 
 _MAX_POINTER: Final = 16 * 1024
-_UNLINKED: Final = (
-    "HEAD", "commondir", "config", "config.worktree", "index", "info", "objects", "objects/info",
-    "objects/pack", "packed-refs", "refs", "refs/heads", "refs/remotes", "refs/tags", "worktrees",
+_MAX_ENTRIES: Final = 100_000
+_OWN: Final = (
+    "HEAD", "commondir", "config", "config.worktree", "index", "info", "info/attributes",
+    "info/exclude", "logs", "logs/HEAD", "modules", "objects", "objects/info", "objects/pack",
+    "packed-refs", "refs", "shallow", "worktrees",
 )  # fmt: skip
-"""What may not be a link, because it may lead into another repository."""
+"""What may only be a file or a directory: a link may lead into another repository, and git waits
+for the other end of a named pipe."""
+
+_OWN_TREES: Final = ("refs",)
+_OWN_LISTS: Final = ("objects", "objects/pack")
+"""Directories in which nothing may be a link: with all that is in them, or only directly."""
+
+_BORROWING: Final = ("objects/info/alternates", "objects/info/http-alternates")
 
 
 class RepositoryRefusedError(OutriderError):
@@ -76,7 +85,7 @@ def find_repository(directory: Path) -> Repository | None:
             continue  # an empty `.git` is no repository for git either
         else:
             found = Repository(top, pointer, pointer)
-        _check_links(found)
+        check_own_files(found)
         return found
     return None
 
@@ -107,10 +116,57 @@ def _pointer(directory: Path, name: str) -> str:
         raise RepositoryRefusedError(f"{directory / name} cannot be read: {error}") from error
 
 
-def _check_links(found: Repository) -> None:
+def check_own_files(found: Repository) -> None:
+    """Refuse a repository with files that lead into another one, or that git would wait for.
+
+    Blocks.
+
+    Raises:
+        RepositoryRefusedError: it has such files.
+    """
     if os.path.lexists(found.common_dir / "commondir"):
         raise RepositoryRefusedError(f"{found.common_dir / 'commondir'} leads elsewhere")
     for directory in {found.git_dir, found.common_dir}:
-        for place in (directory / name for name in _UNLINKED):
-            if place.is_symlink():
-                raise RepositoryRefusedError(f"{place} is a link, which may lead elsewhere")
+        for place in (directory / name for name in _OWN):
+            _check_own(place)
+        for name in _OWN_TREES:
+            _check_entries(directory / name, is_deep=True)
+        for name in _OWN_LISTS:
+            _check_entries(directory / name, is_deep=False)
+    for place in (found.common_dir / name for name in _BORROWING):
+        if os.path.lexists(place):
+            raise RepositoryRefusedError(
+                f"{place} leads to the objects of another repository, which are not read: run "
+                "`git repack -a -d` and remove that file"
+            )
+
+
+def _check_own(place: Path) -> None:
+    try:
+        mode = place.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISLNK(mode):
+        raise RepositoryRefusedError(f"{place} is a link, which may lead elsewhere")
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise RepositoryRefusedError(f"{place} is neither a file nor a directory")
+
+
+def _check_entries(top: Path, *, is_deep: bool) -> None:
+    """Check that a directory has no links in it."""
+    waiting, count = [top], 0
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    if entry.is_symlink():
+                        raise RepositoryRefusedError(
+                            f"{entry.path} is a link, which may lead elsewhere"
+                        )
+                    if is_deep and entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if count > _MAX_ENTRIES:
+            raise RepositoryRefusedError(f"{top} has too many files: run `git gc` there")

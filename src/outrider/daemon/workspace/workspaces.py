@@ -1,10 +1,12 @@
 """Reads the directories of sessions: a few at a time, each within a few seconds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -21,8 +23,13 @@ _log = structlog.get_logger(__name__)
 SECONDS: Final = 5.0
 """How long git may take for one request."""
 
-_AT_ONCE: Final = 4
-"""Requests that run git at the same time; others wait, within the time of their command."""
+_AT_ONCE: Final = 8
+"""Sessions whose directories are read at the same time; others wait, within the time of their
+command.
+"""
+
+_MAX_WAITING: Final = 16
+"""Requests of one session that may wait: they are served one after the other."""
 
 
 class Workspaces:
@@ -36,7 +43,9 @@ class Workspaces:
     def __init__(self, seconds: float = SECONDS, max_files: int = MAX_FILES) -> None:
         self._seconds = seconds
         self._max_files = max_files
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._waiting: Counter[str] = Counter()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def head(self, path: str) -> str | None:
         """Return the commit that is checked out in a directory.
@@ -52,35 +61,48 @@ class Workspaces:
                 _log.warning("commit not read", path=path, error=error.message)
             return None
 
-    async def changes(self, path: str, base: str | None, *, start: str | None = None) -> Changes:
+    async def changes(
+        self,
+        path: str,
+        base: str | None,
+        *,
+        start: str | None = None,
+        real_path: str | None = None,
+    ) -> Changes:
         """Return the uncommitted and untracked changes in a directory, compared with `base`.
 
         Args:
             start: the commit that the base `start` names, as `head` returned it.
+            real_path: where `path` led when the session was launched; None: it is not known.
 
         Raises:
-            ApiError: 409, it is in no repository (`NO_REPOSITORY`), git cannot read it, or `start`
-                is not known; 400, `base` is not a commit; 504, git takes too long.
+            ApiError: 409, it is in no repository (`NO_REPOSITORY`), git cannot read it, it leads
+                elsewhere by now, or `start` is not known; 400, `base` is not a commit; 504, git
+                takes too long.
         """
-        async with self._repository(path) as git:
+        async with self._repository(path, real_path) as git:
             return await read_changes(git, base, self._max_files, start)
 
-    async def files(self, path: str, inner: str | None) -> Directory | FileContents:
+    async def files(
+        self, path: str, inner: str | None, *, real_path: str | None = None
+    ) -> Directory | FileContents:
         """Return a file or a directory inside the directory `path`, unless git ignores it.
 
         Raises:
             ApiError: 404, there is no such file, it is outside, or ignored; 409, git cannot read
-                the repository; 504, git takes too long.
+                the repository, or `path` leads elsewhere by now; 504, git takes too long.
         """
         async with self._limited(path) as deadline:
-            directory = await asyncio.to_thread(_existing, path)
+            directory = await asyncio.to_thread(_existing, path, real_path)
             return await read_files(directory, inner or "", deadline, self._max_files)
 
     @asynccontextmanager
-    async def _repository(self, path: str) -> AsyncIterator[SafeRepository]:
+    async def _repository(
+        self, path: str, real_path: str | None = None
+    ) -> AsyncIterator[SafeRepository]:
         """Open the repository around a directory, unless it ignores that directory."""
         async with self._limited(path) as deadline:
-            directory = await asyncio.to_thread(_existing, path)
+            directory = await asyncio.to_thread(_existing, path, real_path)
             repository = await asyncio.to_thread(find_repository, directory)
             if repository is None:
                 raise _no_repository(path)
@@ -91,10 +113,24 @@ class Workspaces:
 
     @asynccontextmanager
     async def _limited(self, path: str) -> AsyncIterator[float]:
-        """Wait for a turn; yield the deadline, and translate what goes wrong."""
+        """Wait for a place; yield the deadline, and translate what goes wrong.
+
+        A session has one place, so that a repository on which git hangs holds up no other one.
+        """
+        if self._waiting[path] > _MAX_WAITING:
+            raise ApiError(
+                503, f"{_MAX_WAITING} requests wait for the directory {path}: try again later"
+            )
         failure = f"The repository of {path} cannot be read"
-        async with self._turns, bounded(path, self._seconds, failure) as deadline:
-            yield deadline
+        lock = self._locks.setdefault(path, asyncio.Lock())
+        self._waiting[path] += 1
+        try:
+            async with lock, self._places, bounded(path, self._seconds, failure) as deadline:
+                yield deadline
+        finally:
+            self._waiting[path] -= 1
+            if not self._waiting[path]:
+                del self._waiting[path]
 
 
 def _no_repository(path: str) -> ApiError:
@@ -104,11 +140,11 @@ def _no_repository(path: str) -> ApiError:
     )
 
 
-def _existing(path: str) -> Path:
+def _existing(path: str, real_path: str | None) -> Path:
     """Return a directory free of links.
 
     Raises:
-        ApiError: 409, it does not exist.
+        ApiError: 409, it does not exist, or a link has taken its place.
     """
     try:
         directory = Path(path).resolve(strict=True)
@@ -118,4 +154,9 @@ def _existing(path: str) -> Path:
         ) from error
     if not directory.is_dir():
         raise conflict(f"{path} is not a directory any more", ErrorCode.NO_REPOSITORY)
+    if real_path is not None and directory != Path(real_path):
+        raise conflict(
+            f"The session's directory {path} leads to {directory} by now, and led to {real_path} "
+            "when the session was launched: it is not read"
+        )
     return directory

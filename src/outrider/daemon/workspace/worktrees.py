@@ -30,11 +30,11 @@ from outrider.daemon.workspace.git import (
     SafeRepository,
     bounded,
     commit_id,
-    copy_index,
     empty_tree_id,
     opened,
 )
 from outrider.daemon.workspace.ignored import ignores
+from outrider.daemon.workspace.index import copy_index
 from outrider.daemon.workspace.repository import (
     Repository,
     RepositoryRefusedError,

@@ -1,2 +1,0 @@
-/** The key that is held for shortcuts on this system. */
-export const SWITCHER_KEY = /Mac|iPhone|iPad/.test(navigator.userAgent) ? "⌘K" : "Ctrl K";
