@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outrider.contract.frames import Command
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Machine, Provider, Session, Workspace
 from outrider.contract.structs import Wire
@@ -64,6 +65,7 @@ _ACTION: Final = {
     "id": "act_1",
     "message": "Run `make`?",
     "options": [{"id": "1", "label": "Yes", "kind": "allow_once"}],
+    "diff": None,
 }
 
 CHAT: Final = {
@@ -81,6 +83,7 @@ CHAT: Final = {
             "kind": "text",
             "content": "Hello, wörld 🎉",
             "timestamp": 1_700_000_000_000,
+            "tool": None,
         }
     ],
     "pendingAction": _ACTION,
@@ -236,3 +239,20 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
     "read_turn": TURN,
 }
 """A good result of each command."""
+
+
+def response_to(command: Command, machine_id: str) -> dict[str, Any]:
+    """Return the response to a command that its machine answers with the result in `RESULTS`.
+
+    Its ids are of the machine, and of the session that the command names.
+    """
+    result, payload = dict(RESULTS[command.command]), msgspec.json.decode(command.payload)
+    kind, _, name = (payload.get("target") or "").partition(":")[2].partition(":")
+    session_id = payload.get("sessionId") or (name if kind == "session" else None)
+    session_id = session_id or result.get("sessionId")
+    ids = {"sessionId": session_id, "sessionTargetId": f"{machine_id}:session:{session_id}"}
+    ids["id"] = ids["sessionTargetId"]
+    if "sessionTargetId" in result:
+        names = [payload[name] for name in ("cliType", "ideType", "type") if name in payload]
+        ids |= {"type": names[0], "id": f"{machine_id}:{result['kind']}:{names[0]}"}
+    return result | {name: value for name, value in ids.items() if name in result}

@@ -16,7 +16,7 @@ from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
 from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
-from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS, as_json, session
+from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, as_json, response_to, session
 from tests.rig.site import Owner, Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -324,7 +324,7 @@ class TestCommand:
         await machine.answers(taken)
         response = await request
         assert response.status_code == 200
-        assert response.json() == RESULTS[kind]
+        assert response.json() == response_to(taken, machine.id)
 
     @pytest.mark.parametrize(
         "body", ['{"type":"read_chat"}', '{"type":"read_chat","payload":null}']

@@ -13,7 +13,7 @@ from outrider.contract.errors import ErrorCode, ErrorDetail
 from outrider.contract.frames import UNKNOWN_COMMAND, Failure
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
-from tests.rig.samples import RESULTS, session
+from tests.rig.samples import RESULTS, response_to, session
 from tests.rig.site import Owner
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -65,7 +65,7 @@ class TestTargets:
                 await machine.answers(taken)
                 response = await request
                 assert response.status_code == 200
-                assert response.json() == RESULTS[command]
+                assert response.json() == response_to(taken, machine.id)
 
     @pytest.mark.parametrize(("method", "action", "body", "command"), ROUTES)
     async def test_what_has_not_the_form_of_a_target(
@@ -171,7 +171,7 @@ class TestRead:
             "read_chat", limit=1000, after="msg_1", before="msg_9", agentType="claude one"
         )
         await machine.answers(taken)
-        assert (await request).json() == RESULTS["read_chat"]
+        assert (await request).json() == response_to(taken, machine.id)
 
     @pytest.mark.parametrize("text", ["null", "true", "12", "1.5"])
     async def test_text_is_text_whatever_it_looks_like(self, owner: Owner, text: str) -> None:
@@ -252,8 +252,9 @@ class TestLaunch:
         """An IDE, CLI or ACP, of the machine's own providers too."""
         machine = await owner.machine()
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
-        await machine.answers(await machine.takes(command, **payload))
-        assert (await request).json() == RESULTS[command]
+        taken = await machine.takes(command, **payload)
+        await machine.answers(taken)
+        assert (await request).json() == response_to(taken, machine.id)
 
     @pytest.mark.parametrize("kind", ["claude-code", "gemini-acp", "kiro"])
     async def test_resume(self, owner: Owner, kind: str) -> None:
@@ -263,7 +264,7 @@ class TestLaunch:
         request = owner.sends("POST", f"/api/v1/shortcuts/{machine.id}/launch", body)
         taken = await machine.takes("resume", type=kind, sessionId="session_1")
         await machine.answers(taken)
-        assert (await request).json() == RESULTS["resume"]
+        assert (await request).json() == response_to(taken, machine.id)
 
     async def test_a_worktree(self, owner: Owner) -> None:
         """docs/sessions.md, worktrees: older machines would ignore it."""
@@ -279,7 +280,7 @@ class TestLaunch:
                 worktree={"base": None} | worktree,
             )
             await machine.answers(taken)
-            assert (await request).json() == RESULTS["launch_in_worktree"]
+            assert (await request).json() == response_to(taken, machine.id)
 
     async def test_a_machine_that_knows_no_worktrees(self, owner: Owner) -> None:
         machine = await owner.machine()

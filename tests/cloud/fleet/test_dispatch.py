@@ -17,7 +17,7 @@ from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, hello, payload_of
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.samples import RESULTS, STATE, session
+from tests.rig.samples import STATE, session
 from tests.rig.site import Owner, Site
 from tests.rig.stores import Store
 
@@ -142,10 +142,10 @@ class TestAnswers:
         ]
         taken = [await machine.takes() for _ in requests]
         for command in reversed(taken):
-            answer = STATE | {"id": payload_of(command)["target"]}
+            answer = STATE | {"title": payload_of(command)["target"]}
             await machine.answers(command, answer)
-        ids = [(await request).json()["id"] for request in requests]
-        assert ids == [f"{machine.id}:cli:type{number}" for number in range(20)]
+        titles = [(await request).json()["title"] for request in requests]
+        assert titles == [f"{machine.id}:cli:type{number}" for number in range(20)]
 
     async def test_an_answer_for_another_machines_command_is_ignored(
         self, owner: Owner, site: Site
@@ -170,7 +170,7 @@ class TestAnswers:
         await machine.say(CommandResult(id="cmd_unknown"))
         assert (await request).json()["title"] == "first"
         machine.obliges()
-        assert (await owner.api.get(status_of(machine.id))).json() == RESULTS["agent_status"]
+        assert (await owner.api.get(status_of(machine.id))).json()["title"] == STATE["title"]
 
 
 class TestSilence:
@@ -188,7 +188,7 @@ class TestSilence:
 
         async def answered() -> bool:  # a busy machine may need more than one try
             answer = await owner.api.get(status_of(machine.id))
-            assert answer.status_code == 504 or answer.json() == RESULTS["agent_status"]
+            assert answer.status_code == 504 or answer.json()["title"] == STATE["title"]
             return answer.is_success
 
         await eventually(answered)

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec import Raw
 
@@ -13,7 +12,8 @@ from outrider.cloud.fleet.bus import BusDown
 from outrider.cloud.fleet.machine_state import MachineState
 from outrider.cloud.fleet.presence import Presence
 from outrider.cloud.fleet.relay import CommandRelay
-from outrider.contract.commands import COMMANDS, CommandType
+from outrider.cloud.fleet.results import MalformedResult, checked_result
+from outrider.contract.commands import CommandType
 from outrider.contract.errors import MACHINE_CODES, ApiError, OutriderError, not_found
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
@@ -43,8 +43,6 @@ _CANCEL_SECONDS: Final = 5.0
 
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
 """The statuses that a machine may answer with; any other becomes a 500."""
-
-_decoders = {command: msgspec.json.Decoder(spec.result) for command, spec in COMMANDS.items()}
 
 _log = structlog.get_logger(__name__)
 
@@ -185,7 +183,7 @@ class Dispatcher:
         attributes = {"outrider.command": command, "outrider.machine.id": machine_id}
         with self._tracing.child(f"command {command}", "client", attributes) as span:
             result = await self._exchange(state, command, payload, gone, span.traceparent)
-            return _checked(state, command, result)
+            return _checked(state, command, payload, result)
 
     def connection_lost(self, machine_id: str) -> None:
         """Fail all commands in flight on a machine whose socket is lost, with a 503."""
@@ -334,7 +332,9 @@ async def _fail_on_disconnect(
         future.set_exception(ClientGone("The client has disconnected"))
 
 
-def _checked(state: MachineState, command: CommandType, answer: CommandResult) -> bytes:
+def _checked(
+    state: MachineState, command: CommandType, payload: bytes, answer: CommandResult
+) -> bytes:
     """Return the result as JSON, or raise the machine's error."""
     failure = answer.error
     if failure is not None and _is_unknown_command(failure):
@@ -357,15 +357,13 @@ def _checked(state: MachineState, command: CommandType, answer: CommandResult) -
             retry_after=BUSY_SECONDS if is_busy else None,
             safe_to_retry=True if is_busy else None,
         )
-    data = bytes(answer.result)
     try:
-        _decoders[command].decode(data)
-    except msgspec.DecodeError as error:
+        return checked_result(state.id, command, payload, bytes(answer.result))
+    except MalformedResult as error:
         _log.warning("malformed result", machine=state.id, command=command, error=str(error))
         raise ApiError(
             500, f"The machine {state.nickname!r} gave a malformed answer: update its agent"
         ) from error
-    return data
 
 
 def _is_unknown_command(failure: Failure) -> bool:
