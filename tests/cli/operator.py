@@ -30,9 +30,13 @@ class Operator:
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    def fails(self, *arguments: str, code: int = 1) -> str:
-        """Run a command that is refused; return the sentence that says why."""
-        result = self._runner.invoke(admin.app, [*arguments, "--json"])
+    def fails(self, *arguments: str, code: int = 1, typed: str | None = None) -> str:
+        """Run a command that is refused; return the sentence that says why.
+
+        Args:
+            typed: its standard input, which is no terminal.
+        """
+        result = self._runner.invoke(admin.app, [*arguments, "--json"], input=typed)
         assert result.exit_code == code, result.output
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()

@@ -147,7 +147,9 @@ class TestListAndShow:
             "sessions": 0,
         }
         assert (usage["calls"], usage["limit"]) == (0, None)
-        assert "1 keys" in operator.says("account", "show", "--email", account)
+        assert "0 machines, 1 key, 0 webhooks" in operator.says(
+            "account", "show", "--email", account
+        )
 
 
 class TestChange:
@@ -189,11 +191,20 @@ class TestChange:
 
     def test_delete(self, operator: Operator, account: str) -> None:
         operator.succeeds("key", "create", "--account", account, "--name", "k")
-        deleted = operator.succeeds("account", "delete", "--email", EMAIL)
+        deleted = operator.succeeds("account", "delete", "--email", EMAIL, "--yes")
         assert (deleted["accountId"], deleted["deleted"]) == (account, True)
         assert operator.succeeds("account", "list") == {"accounts": []}
         assert operator.row("SELECT count(*) FROM api_keys") == (0,)
         operator.succeeds("account", "create", "--email", EMAIL)
+
+    @pytest.mark.parametrize("typed", ["", "n\n", "y\n"])
+    def test_nothing_is_deleted_without_a_terminal_to_ask_on(
+        self, operator: Operator, account: str, typed: str
+    ) -> None:
+        said = operator.fails("account", "delete", "--email", EMAIL, code=2, typed=typed)
+        assert account in said
+        assert "--yes" in said
+        assert operator.row("SELECT count(*) FROM accounts") == (1,)
 
 
 @pytest.mark.parametrize("command", ["show", "set-plan free", "password", "sessions", "delete"])

@@ -157,7 +157,10 @@ async def test_without_the_data_before_it_says_so_and_all_can_be_revoked(
     restored = await outrider("restore", str(file), env=env(elsewhere))
     assert restored.code == 0, restored.err
     assert "outrider admin revoke-again --everything" in restored.out
-    revoked = await outrider("admin", "revoke-again", "--everything", "--json", env=env(elsewhere))
+    command = ("admin", "revoke-again", "--everything")
+    refused = await outrider(*command, env=env(elsewhere))
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    revoked = await outrider(*command, "--yes", "--json", env=env(elsewhere))
     assert revoked.json() == {"machines": 1, "keys": 2, "passwords": 0, "webhooks": 1}
     async with running(elsewhere) as site, site.visit():
         assert await valid(site, credentials) == NONE

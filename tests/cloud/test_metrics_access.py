@@ -54,6 +54,21 @@ class TestOnLoopback:
         assert_error(await get(site.url, X_Forwarded_For="198.51.100.7"), 403)
         assert (await get(site.url)).status_code == 200
 
+    @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", ""])
+    async def test_a_page_whose_name_resolves_here_may_not(
+        self, start_site: StartSite, host: str
+    ) -> None:
+        """DNS rebinding: its browser is on this machine, and the request comes without a proxy."""
+        site = await start_site(public_url="https://outrider.example.com")
+        assert_error(await get(site.url, Host=host), 421)
+        for own in ("localhost", "127.0.0.1:8400", "outrider.example.com"):
+            assert (await get(site.url, Host=own)).status_code == 200
+
+    async def test_with_a_token_any_host_may_be_named(self, start_site: StartSite) -> None:
+        site = await start_site(metrics_token=TOKEN)
+        named = await get(site.url, Host="metrics.internal", Authorization=f"Bearer {TOKEN}")
+        assert named.status_code == 200
+
 
 class TestElsewhere:
     async def test_they_are_closed(self, start_site: StartSite) -> None:
@@ -90,6 +105,7 @@ class TestOwnAddress:
         owner = await site.account()
         own = f"http://127.0.0.1:{port}"
         assert (await get(own)).status_code == 200
+        assert_error(await get(own, Host="evil.example"), 421)
         assert (await get(own, "/readyz")).status_code == 200
         key = {"Authorization": f"Bearer {owner.key}"}
         for path in ("/outrider/api/v1/daemons", "/outrider/docs", "/outrider/", "/"):

@@ -87,6 +87,14 @@ class TestService:
         answer = await served.client().post("/api/v1/auth/login", json=body)
         assert "; Secure" in answer.headers["set-cookie"]
 
+    async def test_browsers_are_told_to_use_https_for_its_name(self, served: Site) -> None:
+        """But not for the names of this machine, where other programs serve http at other ports."""
+        named = await served.client().get("/login", headers={"Host": "outrider.example.com"})
+        assert named.headers["strict-transport-security"] == "max-age=15552000"
+        for local in ("localhost:8400", "127.0.0.1"):
+            own = await served.client().get("/login", headers={"Host": local})
+            assert "strict-transport-security" not in own.headers
+
     async def test_a_new_certificate_drops_no_connection(
         self, served: Site, authority: Authority
     ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from outrider.contract.events import AgentEvent, EventName
+from outrider.contract.events import AgentEvent, EventName, QueueEntry
 from outrider.contract.frames import Change, Command, Event
 from outrider.contract.ids import new_id
 from outrider.contract.resources import (
@@ -230,19 +230,28 @@ class Desk:
     async def reports(self, **changes: Any) -> None:
         """Change the session, and report it as a machine agent does, with an event."""
         one = self.session = replace(self.session, **changes)
-        self._seq += 1
-        event = AgentEvent(
+        await self._say(self._event(EventName.SESSION_UPDATED, session=one), Change(sessions=[one]))
+
+    async def reports_queue(self, *queue: QueueEntry) -> None:
+        """Report which messages wait now."""
+        await self._say(self._event(EventName.QUEUE_CHANGED, queue=list(queue)))
+
+    def _event(self, name: EventName, **fields: Any) -> AgentEvent:
+        return AgentEvent(
             id=new_id("evt"),
-            event=EventName.SESSION_UPDATED,
-            session_id=one.id,
+            event=name,
+            session_id=self.session.id,
             ide_id="the service sets this",
-            ide_type=one.type,
-            chat_title=one.title,
+            ide_type=self.session.type,
+            chat_title=self.session.title,
             duration=None,
-            timestamp=one.last_activity_at,
-            session=one,
+            timestamp=self.session.last_activity_at,
+            **fields,
         )
-        await self.machine.say(Change(sessions=[one]), Event(seq=self._seq, event=event))
+
+    async def _say(self, event: AgentEvent, *frames: Change) -> None:
+        self._seq += 1
+        await self.machine.say(*frames, Event(seq=self._seq, event=event))
         await self.machine.settled()
 
     async def serve(self) -> None:

@@ -44,6 +44,13 @@ async def confirms(visitor: Visitor, action: str) -> None:
     await expect(dialog).to_have_count(0)
 
 
+async def actions_of(visitor: Visitor) -> list[str]:
+    """Return the actions of the account's audit records, the newest first."""
+    secret = {"X-Outrider-Page-Secret": PAGE_SECRET}
+    answer = await visitor.page.request.get(f"{visitor.url}/api/v1/audit", headers=secret)
+    return [record["action"] for record in (await answer.json())["records"]]
+
+
 async def test_a_machine_connects_drops_and_is_disconnected(
     start_site: StartSite, browser: "Browser", built: None
 ) -> None:
@@ -57,15 +64,20 @@ async def test_a_machine_connects_drops_and_is_disconnected(
         await page.goto("/machines")
         await page.get_by_role("button", name="Connect a machine", exact=True).click()
         dialog = page.get_by_role("dialog", name="Connect a machine", exact=True)
-        setup = re.compile(rf"outrider setup --server {re.escape(site.url)} --code ([A-Z0-9-]+)$")
+        setup = re.compile(
+            rf"outrider setup --server {re.escape(site.url)} --code ([A-Z0-9-]+)"
+            " --nickname 'my laptop'$"
+        )
+        name = dialog.get_by_role("textbox", name="Name")
+        await expect(name).to_be_focused()
+        await name.fill("my laptop")
+        assert await actions_of(visitor) == ["login"]  # no code before one is wanted
+        await name.press("Enter")
         command = dialog.get_by_text(setup)
         await expect(command).to_be_visible()
         await expect(dialog.get_by_text("outrider daemon", exact=True)).to_be_visible()
         found = setup.search(await command.inner_text())
         assert found is not None
-        await dialog.get_by_role("textbox", name="Name").fill("my laptop")
-        named = f"{found.group()} --nickname 'my laptop'"
-        await expect(dialog.get_by_text(named, exact=True)).to_be_visible()
 
         request = EnrollRequest(
             code=found[1], hostname="laptop", platform="linux", nickname="my laptop"
@@ -111,6 +123,8 @@ async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
         await deliveries.first.get_by_role("button", name="Details").click()
         await expect(page.get_by_role("region", name="Request")).to_contain_text(receiver.url)
 
+        await confirms(visitor, "Replay")
+        await expect(page.get_by_text("No delivery has failed")).to_be_visible()
         await page.get_by_role("button", name="Pause", exact=True).click()
         await expect(page.get_by_text("paused", exact=True)).to_be_visible()
         await page.get_by_role("button", name="Resume", exact=True).click()
@@ -131,6 +145,7 @@ async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> Non
     async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto("/account")
+        await expect(page.get_by_role("main")).to_contain_text(user.email)
         sessions = page.get_by_role("region", name="Signed-in sessions").get_by_role("listitem")
         await expect(sessions).to_have_count(2)
         elsewhere = sessions.filter(has_not_text="this one")
@@ -145,13 +160,31 @@ async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> Non
         assert (await user.api.get("/api/v1/daemons")).status_code == 401
 
         await page.reload()
-        secret = {"X-Outrider-Page-Secret": PAGE_SECRET}
-        answer = await page.request.get(f"{user.site.url}/api/v1/audit", headers=secret)
-        actions = [record["action"] for record in (await answer.json())["records"]]
+        actions = await actions_of(visitor)
         rows = page.get_by_role("region", name="Audit").get_by_role("row")
         await expect(rows).to_have_count(len(actions))
         for shown, action in zip(await rows.all(), actions, strict=True):
             await expect(shown).to_contain_text(action)
+
+
+async def test_the_password_is_changed(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    other = await dashboard(user)
+    new = "another long password"
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto("/account")
+        form = page.get_by_role("region", name="Change the password")
+        await form.get_by_label("Current password").fill("not the password")
+        await form.get_by_label("New password").fill(new)
+        await form.get_by_role("button", name="Change", exact=True).click()
+        await expect(form.get_by_role("alert")).to_be_visible()
+        await form.get_by_label("Current password").fill(PASSWORD)
+        await form.get_by_label("New password").press("Enter")
+        await expect(form).to_contain_text("The password is changed.")
+        assert (await other.get("/api/v1/account")).status_code == 401
+        await visitor.log_in(user.email, new)
 
 
 async def test_the_search_of_the_history(user: Owner, browser: "Browser") -> None:

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from tests.dashboard.house import answer_all, disconnect, furnished
+from outrider.contract.errors import ErrorCode
+from outrider.contract.frames import Failure
+from outrider.contract.resources import Workspace, Worktree
+from tests.cloud.api.test_session_history import STOPPED, ends
+from tests.dashboard.house import answer_all, desk, disconnect, furnished
 from tests.dashboard.visitor import PHONE, WIDTHS, signed_in, visiting
+from tests.rig.machine import payload_of
 from tests.rig.people import PASSWORD, person
-from tests.rig.samples import MACHINE, session
+from tests.rig.samples import LAUNCHED, MACHINE, session
 from tests.rig.site import Owner, Site
 
 if TYPE_CHECKING:
@@ -134,10 +139,136 @@ async def test_the_load_of_a_machine_is_shown_for_its_processors_while_it_is_onl
         page = visitor.page
         await page.goto("/machines")
         rows = page.get_by_role("list", name="Machines").get_by_role("listitem")
-        load = (
-            rows.filter(has_text="busy").get_by_text("7.50 of 2 overloaded").locator("visible=true")
-        )
-        await expect(load).to_have_count(1)
+        load = rows.filter(has_text="busy").get_by_text("7.50 for 2 processors, overloaded")
+        await expect(load.locator("visible=true")).to_have_count(1)
         await expect(rows.filter(has_text="gone")).to_contain_text("Last seen")
         await expect(rows.filter(has_text="gone")).not_to_contain_text("Load")
         await visitor.assert_layout_holds()
+
+
+async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
+    user: Owner, browser: "Browser"
+) -> None:
+    """The directory has the focus first; a directory in which an agent worked can be chosen."""
+    from playwright.async_api import expect
+
+    in_tree = Workspace(path="/srv/billing.worktrees/old", name="old")
+    tree = Worktree(branch="old", path=in_tree.path, created=True)
+    one = session(title="Earlier", workspace=in_tree, worktree=tree)
+    machine = await user.machine(one)
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto("/")
+        await page.get_by_role("button", name="Launch", exact=True).press("Enter")
+        dialog = page.get_by_role("dialog", name="Launch", exact=True)
+        directory = dialog.get_by_role("textbox", name="Directory", exact=True)
+        await expect(directory).to_be_focused()
+        await dialog.get_by_role("group", name="Recent").get_by_role("button").press("Enter")
+        await expect(directory).to_have_value("/srv/billing")
+        await dialog.get_by_role("checkbox", name="In a git worktree of its own").press("Space")
+        await expect(dialog.get_by_role("textbox", name="Branch")).to_be_focused()
+        await page.keyboard.type("topic")
+        await dialog.get_by_role("textbox", name="Base").fill("main")
+        await dialog.get_by_role("textbox", name="Model").fill("opus")
+        await page.keyboard.press("Enter")
+        command = await machine.takes("launch_in_worktree", dir="/srv/billing", model="opus")
+        assert payload_of(command)["worktree"] == {"branch": "topic", "base": "main"}
+        answer_all(machine, one)
+        target = f"{machine.id}:session:{one.id}"
+        await machine.answers(command, LAUNCHED | {"sessionTargetId": target})
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Earlier")
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
+
+
+async def test_stop_offers_to_remove_the_worktree(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    place = Workspace(path="/srv/billing.worktrees/topic", name="topic")
+    tree = Worktree(branch="topic", path=place.path, created=True)
+    one = session(title="In a worktree", workspace=place, worktree=tree)
+    async with (
+        desk(user, one, "stop_and_remove_worktree") as machine,
+        signed_in(browser, user) as visitor,
+    ):
+        page = visitor.page
+        await page.goto(machine.path)
+        await page.get_by_role("button", name="Stop", exact=True).click()
+        dialog = page.get_by_role("alertdialog")
+        await dialog.get_by_role("checkbox", name="Remove its worktree too").check()
+        await expect(dialog).to_contain_text("/srv/billing.worktrees/topic is deleted")
+        await dialog.get_by_role("button", name="Stop", exact=True).click()
+        command = await machine.takes("stop_and_remove_worktree")
+        refusal = Failure(status=409, code=ErrorCode.WORKTREE_DIRTY, message="It has changes")
+        await machine.machine.fails(command, refusal)
+        await expect(dialog.get_by_role("alert")).to_contain_text("It has changes")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
+    user: Owner, browser: "Browser", width: int
+) -> None:
+    from playwright.async_api import expect
+
+    path = "/srv/billing.worktrees/topic"
+    title = "Find out why it fails"
+    place = {
+        "workspace": Workspace(path=path, name="topic"),
+        "worktree": Worktree(branch="topic", path=path, created=True),
+    }
+    one, other = session(title=title), session(title="Stopped by me")
+    machine = await user.machine(one, other)
+    await ends(machine, one, 1, **STOPPED, **place)
+    await ends(machine, other, 2, **STOPPED | {"end_reason": "stopped"})
+    async with signed_in(browser, user, width) as visitor:
+        page = visitor.page
+        await page.goto("/history")
+        rows = page.get_by_role("list", name="Ended sessions").get_by_role("listitem")
+        row = rows.filter(has_text=title)
+        await expect(row).to_contain_text("billing")
+        await expect(row.get_by_text("Claude-Code").locator("visible=true")).to_have_count(1)
+        link = row.get_by_role("link", name=title)
+        assert await link.evaluate("link => link.scrollWidth <= link.clientWidth")
+        crashed = row.get_by_text("crashed", exact=True)
+        stopped = rows.filter(has_text="Stopped by me").get_by_text("stopped", exact=True)
+        assert await crashed.evaluate(COLOUR) != await stopped.evaluate(COLOUR)
+        await visitor.assert_layout_holds()
+
+        await row.get_by_role("button", name="Remove worktree", exact=True).click()
+        dialog = page.get_by_role("alertdialog")
+        await expect(dialog).to_contain_text(f"{path} is deleted")
+        await dialog.get_by_role("button", name="Remove worktree", exact=True).click()
+        command = await machine.takes("remove_worktree")
+        await machine.answers(command, {"success": True, "removed": path})
+        await expect(dialog).to_have_count(0)
+        await expect(row.get_by_role("button", name="Remove worktree")).to_have_count(0)
+
+
+async def test_a_phone_opens_the_switcher_from_its_menu(user: Owner, browser: "Browser") -> None:
+    from playwright.async_api import expect
+
+    await furnished(user)
+    async with signed_in(browser, user, PHONE) as visitor:
+        page = visitor.page
+        await page.goto("/machines")
+        await page.get_by_role("button", name="Menu", exact=True).click()
+        await page.get_by_role("menuitem", name="Go to…").click()
+        sessions = page.get_by_role("listbox").get_by_role("group", name="Sessions")
+        await sessions.get_by_role("option", name="Fix the build").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Fix the build")
+
+
+async def test_on_a_phone_a_webhook_of_chosen_events_can_be_created(
+    user: Owner, browser: "Browser"
+) -> None:
+    """The button is in view, however many events are listed above it."""
+    from playwright.async_api import expect
+
+    async with signed_in(browser, user, PHONE) as visitor:
+        page = visitor.page
+        await page.goto("/webhooks")
+        await page.get_by_role("button", name="New webhook", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("checkbox", name="All events", exact=True).uncheck()
+        await expect(dialog.get_by_role("checkbox")).to_have_count(14)
+        create = dialog.get_by_role("button", name="Create", exact=True)
+        await expect(create).to_be_in_viewport(ratio=1)

@@ -248,3 +248,17 @@ def test_the_wheel_of_the_sdist_is_the_same(release: Path, wheel: Path, tmp_path
     subprocess.run(command, cwd=folder, env=env, check=True)
     (again,) = (folder / "dist").glob("*.whl")
     assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_requirements_with_hashes_can_be_installed_and_are_complete(
+    release: Path, tmp_path: Path
+) -> None:
+    requirements, python = tmp_path / "requirements.txt", tmp_path / "venv" / "bin" / "python"
+    subprocess.run([ROOT / "scripts" / "hash-requirements", requirements], check=True)
+    assert "://" not in requirements.read_text()
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--require-hashes", "--requirement", str(requirements)]
+    subprocess.run([*pip, *options], check=True)
+    (wheel,) = release.glob("*.whl")
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True)

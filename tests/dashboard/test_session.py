@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from outrider.contract.events import QueueEntry
 from tests.dashboard.house import desk, question
-from tests.dashboard.visitor import signed_in
+from tests.dashboard.visitor import PHONE, signed_in
 from tests.rig.machine import payload_of
-from tests.rig.samples import session
+from tests.rig.samples import ACCEPTED, session
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Locator, Page
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -67,6 +68,75 @@ async def test_the_message_box(user: Owner, browser: "Browser") -> None:
         await expect(message).to_have_value("a draft")
         await page.reload()
         await expect(message).to_have_value("a draft")
+
+
+async def test_a_message_that_is_taken_back_elsewhere_is_not_shown_as_being_sent(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    one = session(status="generating")
+    async with (
+        desk(user, one, "send_chat") as machine,
+        signed_in(browser, user) as visitor,
+    ):
+        page = visitor.page
+        await page.clock.install()
+        await page.goto(machine.path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await message.fill("another idea")
+        await message.press("Enter")
+        command = await machine.takes("send_chat")
+        sending = page.get_by_text("Sending", exact=True)
+        await expect(sending).to_be_visible()
+        # The message would be forgotten after a while anyway.
+        await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 1"))
+        queued = QueueEntry(message_id="msg_own", text="another idea", created_at=1)
+        await machine.reports_queue(queued)
+        result = ACCEPTED | {"messageId": queued.message_id, "queued": True}
+        await machine.machine.answers(command, result)
+        waiting = page.get_by_role("list", name="Queued").get_by_role("listitem")
+        take_back = page.get_by_role("button", name="Take back", exact=True)
+        await _passes(page, until=waiting.filter(has_text="another idea").filter(has=take_back))
+        await expect(sending).to_have_count(0)
+        await machine.reports_queue()
+        await _passes(page, until=page.get_by_text("another idea"), count=0)
+        await expect(sending).to_have_count(0)
+
+
+async def _passes(page: "Page", until: "Locator", count: int = 1) -> None:
+    """Let the page's clock go on, which is stopped, until this is shown so often."""
+    for _ in range(40):
+        await page.clock.run_for(20)
+        if await until.count() == count:
+            return
+    raise AssertionError(f"{until} is not there {count} times")
+
+
+async def test_on_a_keyboard_on_the_screen_enter_is_a_new_line(
+    user: Owner, browser: "Browser"
+) -> None:
+    """The button sends. Chromium shows no such keyboard here, so its height is pretended."""
+    from playwright.async_api import expect
+
+    async with (
+        desk(user, session(kind="acp"), "send_chat") as machine,
+        signed_in(browser, user, PHONE) as visitor,
+    ):
+        page = visitor.page
+        await page.add_init_script(
+            "Object.defineProperty(visualViewport, 'height', { get: () => innerHeight - 300 })"
+        )
+        await page.goto(machine.path)
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await expect(message).to_have_attribute("enterkeyhint", "enter")
+        await message.press_sequentially("one")
+        await message.press("Enter")
+        await message.press_sequentially("two")
+        await expect(message).to_have_value("one\ntwo")
+        assert machine.kept.empty()
+        await page.get_by_role("button", name="Send", exact=True).tap()
+        await machine.takes("send_chat", message="one\ntwo")
 
 
 async def test_the_card_of_a_question(user: Owner, browser: "Browser") -> None:

@@ -3,14 +3,24 @@
 There is no Docker here: these are the mistakes that would otherwise show only in its build.
 """
 
+import os
 import re
+import subprocess
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import yaml
+
+from tests.rig.patience import PATIENCE
+from tests.servers.redis import Redis
+from tests.servers.server import free_port, program, until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 BUILD, IMAGE = re.split(r"^(?=FROM )", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
 
 
@@ -37,6 +47,7 @@ def _is_in_context(path: str) -> bool:
     [
         "pyproject.toml",
         "constraints.txt",
+        "deploy/requirements.txt",
         "hatch_build.py",
         "README.md",
         "LICENSE",
@@ -49,7 +60,7 @@ def _is_in_context(path: str) -> bool:
     ],
 )
 def test_what_the_build_reads_is_in_its_context(path: str) -> None:
-    assert (ROOT / path).exists()
+    assert (ROOT / path).exists() or path == "deploy/requirements.txt"  # made before the build
     assert _is_in_context(path)
 
 
@@ -85,3 +96,72 @@ def test_a_container_cannot_write_to_its_image(name: str) -> None:
     assert "dockerfile: deploy/Dockerfile" in text
     for line in ("read_only: true", "no-new-privileges:true", "cap_drop: [ALL]"):
         assert line in text, line
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.single.yaml"])
+def test_every_image_can_be_given_by_its_digest(name: str) -> None:
+    example = (DEPLOY / "example.env").read_text()
+    for service in yaml.safe_load((DEPLOY / name).read_text())["services"].values():
+        images = (
+            [service["image"]] if "image" in service else [service["build"]["args"]["PYTHON_IMAGE"]]
+        )
+        for image in images:
+            found = re.fullmatch(r"\$\{(\w+_IMAGE):-([\w.:-]+)\}", image)
+            assert found is not None, image
+            assert f"# {found[1]}={found[2]}@sha256:" in example
+    assert re.findall(r"^FROM (\S+)", BUILD + IMAGE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
+
+
+def test_the_image_installs_files_whose_hashes_are_known() -> None:
+    assert "--require-hashes --requirement deploy/requirements.txt" in BUILD
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    (backend,) = re.findall(
+        r'^requires = \["(.+)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert backend in pinned
+
+
+def test_no_secret_is_an_argument_of_a_container() -> None:
+    for service in COMPOSE["services"].values():
+        arguments = [service.get("command"), service.get("healthcheck", {}).get("test")]
+        assert not re.search(r"\$\{\w*(PASSWORD|KEY)", str(arguments))
+
+
+def test_only_the_balancer_is_a_trusted_proxy() -> None:
+    services = COMPOSE["services"]
+    balancer = services["balancer"]["networks"]["inside"]["ipv4_address"]
+    assert services["node"]["environment"]["OUTRIDER_TRUSTED_PROXIES"] == balancer
+
+
+def test_the_redis_of_compose_asks_for_a_password_that_no_process_shows(tmp_path: Path) -> None:
+    server, client = (program(name, Redis.name) for name in ("redis-server", "redis-cli"))
+    port, secret = str(free_port()), "0123456789abcdef"
+    (shell, option, script) = COMPOSE["services"]["redis"]["command"]
+    script = script.replace("$$", "$").replace(
+        "redis-server -", f"{server} - --bind 127.0.0.1 --port {port}"
+    )
+    env = {"PATH": os.environ["PATH"], "REDISCLI_AUTH": secret}
+
+    def ping(**more: str) -> str:
+        command = [str(client), "-p", port, "ping"]
+        done = subprocess.run(
+            command, env=env | more, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        return done.stdout
+
+    with subprocess.Popen(
+        [shell, option, script], env=env, cwd=tmp_path, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            assert until(lambda: ping() == "PONG\n")
+            assert "NOAUTH" in ping(REDISCLI_AUTH="")
+            shown = psutil.Process(process.pid).cmdline()
+            assert shown[0].startswith(str(server))
+            assert secret not in " ".join(shown)
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("name", ["outrider.service", "outrider-daemon.service"])
+def test_a_unit_cannot_take_all_memory(name: str) -> None:
+    assert re.search(r"^MemoryMax=", (DEPLOY / name).read_text(), re.MULTILINE)

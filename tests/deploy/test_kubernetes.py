@@ -1,5 +1,6 @@
 """The manifests of deploy/kubernetes fit Kubernetes' schema, and the service."""
 
+import ipaddress
 import json
 import re
 from pathlib import Path
@@ -79,6 +80,7 @@ def test_the_settings_are_the_service_s(monkeypatch: pytest.MonkeyPatch) -> None
     assert not settings.is_single_node
     assert settings.port == PORTS["http"]
     assert settings.metrics_address == ("0.0.0.0", PORTS["metrics"])
+    assert settings.metrics_token is not None
     rule = RESOURCES["ingress.yaml"]["spec"]["rules"][0]
     assert settings.public_host == rule["host"]
     # docs/deploy.md allows 40 s with the default delay of 5 s.
@@ -108,6 +110,17 @@ def test_the_parts_find_each_other() -> None:
     assert backend["name"] == RESOURCES["service.yaml"]["metadata"]["name"]
     assert backend["port"]["name"] == port["name"]
     assert {one["name"] for one in KUSTOMIZATION["images"]} == {CONTAINER["image"]}
+
+
+def test_only_the_proxy_and_prometheus_reach_the_pods() -> None:
+    policy = RESOURCES["network.yaml"]["spec"]
+    labels = DEPLOYMENT["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    ports = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]]
+    assert ports == [["http"], ["metrics"]]
+    assert all(rule["from"] for rule in policy["ingress"])
+    proxies = ipaddress.ip_network(environment()["OUTRIDER_TRUSTED_PROXIES"])
+    assert proxies.prefixlen >= 24, "the Pods of one host, not those of the cluster"
 
 
 def test_a_container_has_no_rights() -> None:

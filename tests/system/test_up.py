@@ -17,13 +17,13 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from outrider.cli.up import UpError
+from outrider.cli.up import UpError, is_stored
 from outrider.cli.up import up as start
 from outrider.cloud.settings import Settings
 from outrider.daemon.settings import DaemonSettings
 from tests.conftest import early_in_a_window
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import PROCESS_PATIENCE, TerminalProgram, environment, outrider
+from tests.rig.processes import PROCESS_PATIENCE, Program, TerminalProgram, environment, outrider
 from tests.rig.stores import SQLite
 from tests.system.up import Up
 
@@ -161,6 +161,62 @@ def _after_running(command: str, path: str) -> str:
         timeout=PATIENCE,
         check=True,
     ).stdout.strip()
+
+
+async def test_the_printed_commands_ask_the_demo_agent(env: dict[str, str]) -> None:
+    async with Up("-m", "outrider", "up", env=env) as up:
+        await up.greeting()
+        assert up.process.stdout is not None
+        commands: list[str] = []
+        while not commands or not commands[-1].startswith("outrider ask"):
+            assert not up.process.stdout.at_eof(), commands
+            line = await up.says()
+            if line.startswith(("export OUTRIDER_URL=", "outrider ask")):
+                commands.append(line)
+        path = f"{Path(sys.executable).parent}:{env['PATH']}"
+        said = await asyncio.to_thread(
+            subprocess.run,
+            ["/bin/sh", "-e", "-c", "\n".join(commands)],
+            env=env | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=2 * PROCESS_PATIENCE,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+        assert "stream N" in said.stdout
+
+
+async def test_output_that_is_stored_has_no_secrets(env: dict[str, str], tmp_path: Path) -> None:
+    output, login = tmp_path / "output", tmp_path / "data" / "login.txt"
+    to_file = (
+        "import os, sys\n"
+        f"os.dup2(os.open({str(output)!r}, os.O_WRONLY | os.O_CREAT, 0o644), 1)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'outrider', 'up'])\n"
+    )
+    async with Program("-c", to_file, env=env) as up:
+        await eventually(lambda: output.exists() and str(login) in output.read_text(), PATIENCE)
+        up.signal(signal.SIGINT)
+        assert await up.ends() == 0
+    key = re.search(r"API key +(ork_\w+)", login.read_text())
+    password = re.search(r"Login +\S+  (\S+)", login.read_text())
+    assert key is not None
+    assert password is not None
+    assert login.stat().st_mode & 0o777 == 0o600
+    for secret in (key[1], password[1], "once="):
+        assert secret not in output.read_text()
+
+
+async def test_what_systemd_writes_to_its_journal_is_stored() -> None:
+    reader, writer = os.pipe()
+    try:
+        status = os.fstat(writer)
+        assert is_stored(writer, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+        assert not is_stored(writer, {"JOURNAL_STREAM": f"{status.st_dev}:1"})
+        assert not is_stored(writer, {})
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 async def test_a_port_that_is_taken(env: dict[str, str]) -> None:

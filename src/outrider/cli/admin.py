@@ -8,7 +8,7 @@ import typer
 from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
 from outrider.cli.revoking import revoked_again_text, revoked_since
-from outrider.cli.running import fail, service_settings
+from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.cloud.access import credentials
 from outrider.cloud.access.enrollment import Enrollment
 from outrider.cloud.access.principal import ALL_SCOPES
@@ -50,6 +50,7 @@ def revoke_again(
         bool,
         typer.Option("--everything", help="Revoke all machines and keys, and pause all webhooks."),
     ] = False,
+    yes: YesOption = False,
     as_json: AsJson = False,
 ) -> None:
     """After a restore, revoke what was revoked after the backup; stop the service first.
@@ -58,6 +59,8 @@ def revoke_again(
     """
     if everything is (previous is not None):
         fail("Give the database before the restore, or --everything", 2)
+    if everything:
+        confirm("Revoke all machines and keys of all accounts, and pause all webhooks?", yes=yes)
 
     async def work(database: Database) -> revocations.Revoked:
         if previous is None:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from outrider.cli.counted import counted
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
-from outrider.cli.running import fail, service_settings
+from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.cloud.access import passwords
 from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
 from outrider.cloud.access.quota import PLANS, Quota
@@ -113,9 +114,9 @@ def show_account(email: EmailOption, as_json: AsJson = False) -> None:
         f"{account.id}  {account.email}{'' if account.has_password else '  (no password)'}\n"
         f"Created   {when(account.created_at)}\n"
         f"Plan      {account.plan}: {calls} calls in {month} of "
-        f"{'any number' if limit is None else limit}\n"
-        f"Has       {holdings.machines} machines, {holdings.keys} keys, "
-        f"{holdings.webhooks} webhooks, {holdings.sessions} sessions"
+        f"{'unlimited' if limit is None else limit}\n"
+        f"Has       {counted(holdings.machines, 'machine')}, {counted(holdings.keys, 'key')}, "
+        f"{counted(holdings.webhooks, 'webhook')}, {counted(holdings.sessions, 'session')}"
     )
     show(as_json, _fields(account) | holdings._asdict() | {"usage": usage}, text)
 
@@ -175,7 +176,7 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
         )
         return
     data |= {"changed": True, "sessionsEnded": ended}
-    show(as_json, data, f"{account.email} has the new password; {ended} sessions were ended.")
+    show(as_json, data, f"{account.email} has the new password; {_ended(ended)}.")
 
 
 @app.command("sessions")
@@ -197,7 +198,7 @@ def list_sessions(
     account, found, ended = on_database(work)
     ids = {"accountId": account.id, "userId": account.user_id}
     if end_all:
-        show(as_json, ids | {"ended": ended}, f"{ended} sessions were ended.")
+        show(as_json, ids | {"ended": ended}, f"{_ended(ended).capitalize()}.")
         return
     views = [
         {
@@ -221,14 +222,12 @@ def list_sessions(
 @app.command("delete")
 def delete(
     email: EmailOption,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask on a terminal.")] = False,
+    yes: YesOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an account with its machines, keys, webhooks and sessions, permanently."""
     account = on_database(lambda database: _account(database, email))
-    if not yes and sys.stdin.isatty():
-        question = f"Delete {account.email} ({account.id}) and everything that it owns?"
-        typer.confirm(question, abort=True, err=True)
+    confirm(f"Delete {account.email} ({account.id}) and everything that it owns?", yes=yes)
 
     async def work(database: Database) -> None:
         await accounts.remove(database, account.id, now())
@@ -239,6 +238,10 @@ def delete(
         {"accountId": account.id, "userId": account.user_id, "deleted": True},
         f"The account {account.id} of {account.email} is deleted.",
     )
+
+
+def _ended(sessions: int) -> str:
+    return f"{counted(sessions, 'session')} {'was' if sessions == 1 else 'were'} ended"
 
 
 async def _account(database: Database, email: str) -> Account:

@@ -53,6 +53,7 @@ OTHERS: Final = frozenset(
     for name in (
         "API_KEY",
         "CONFIG_DIR",
+        "EMAIL",
         "HISTORY_MB",
         "LOG_FORMAT",
         "LOG_LEVEL",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 
 import typer
 import uvloop
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from outrider.daemon.settings import DaemonSettings
 
 T = TypeVar("T")
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask; needed without a terminal.")]
 
 _FIRST_DESCRIPTOR: Final = 3
 """The first descriptor after standard input, output and error."""
@@ -70,6 +72,19 @@ def fail(message: str, status: int = 1) -> NoReturn:
     """End the command with a sentence on standard error."""
     typer.echo(escaped_lines(f"outrider: {message}"), err=True)
     sys.exit(status)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; end the command unless the answer is yes.
+
+    Args:
+        yes: the option `--yes`: do not ask. Without a terminal the command is refused instead.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{question} There is no terminal to ask on: confirm it with --yes", 2)
+    typer.confirm(question, abort=True, err=True)
 
 
 def run(main: Coroutine[None, None, T]) -> T:

@@ -42,6 +42,10 @@ KillMode=process
 TimeoutStopSec=10
 Restart=always
 RestartSec=10
+# The agents count too: what they take must not take the machine down. One that is killed for it
+# does not end the others.
+MemoryMax=90%
+OOMPolicy=continue
 UMask=0077
 
 [Install]

@@ -4,9 +4,10 @@ import asyncio
 import os
 import secrets
 import shutil
+import stat
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,8 @@ from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, tracing_from_envir
 
 EMAIL: Final = "local@outrider.invalid"
 _OPEN_FILE: Final = "open.html"
+_LOGIN_FILE: Final = "login.txt"
+_STANDARD_OUTPUT: Final = 1
 _LOOPBACK: Final = ("http://127.", "http://localhost", "http://[::1]")
 
 
@@ -99,7 +102,8 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
         return f"{url}/login#once={links.issue(local.email)}"
 
     def greet(known: list[Provider], machine_id: str) -> None:
-        _greet(url, local, new_link(), _demo_hint(known, machine_id, url, local))
+        text = _greeting(url, local, new_link(), _demo_hint(known, machine_id, url, local))
+        _greet(url, text, settings.data_dir / _LOGIN_FILE)
         greet_person(settings, port, known, new_link, open_file if browser else None)
 
     machine = _machine(settings, url, local, greet=greet, serving=serving, stop=stop)
@@ -211,13 +215,35 @@ async def _local_account(settings: Settings) -> Local:
         await database.close()
 
 
-def _greet(url: str, local: Local, link: str, hint: str) -> None:
-    """Say how to use the service.
+def is_stored(output: int, environment: Mapping[str, str]) -> bool:
+    """Return whether what is written to a descriptor stays: in a file, or in systemd's journal."""
+    status = os.fstat(output)
+    journal = f"{status.st_dev}:{status.st_ino}"
+    return stat.S_ISREG(status.st_mode) or environment.get("JOURNAL_STREAM") == journal
+
+
+def _greet(url: str, text: str, file: Path) -> None:
+    """Say how to use the service; in the file if others could read the output later."""
+    if not is_stored(_STANDARD_OUTPUT, os.environ):
+        typer.echo(text)
+        return
+    file.unlink(missing_ok=True)  # one that others may read would stay readable
+    _write_private(file, text.encode())
+    typer.echo(
+        f"\nOutrider is up, and this machine is connected.\n\n"
+        f"  Dashboard  {url}/\n\n"
+        f"This output is stored, so the login and the API key are in {file}, which only you can "
+        "read.\n"
+    )
+
+
+def _greeting(url: str, local: Local, link: str, hint: str) -> str:
+    """Return how to use the service.
 
     Args:
         link: the URL that opens the dashboard signed in.
     """
-    typer.echo(
+    return (
         f"\nOutrider is up, and this machine is connected.\n\n"
         f"  Dashboard  {url}/\n"
         f"  Login      {local.email}  {local.password}\n"
@@ -229,6 +255,9 @@ def _greet(url: str, local: Local, link: str, hint: str) -> None:
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
         f"{hint}"
         f"{_path_hint()}"
+        "Ask an agent in another shell, here the demo agent:\n\n"
+        f"  export OUTRIDER_URL={url} OUTRIDER_API_KEY={local.key}\n"
+        '  outrider ask "$(outrider launch demo)" help\n\n'
         "Ctrl-C stops it.\n"
     )
 
@@ -292,5 +321,9 @@ def _read(path: Path) -> Local | None:
 
 
 def _write(path: Path, local: Local) -> None:
+    _write_private(path, msgspec.json.encode(local))
+
+
+def _write_private(path: Path, data: bytes) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(local))
+        file.write(data)

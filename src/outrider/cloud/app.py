@@ -469,7 +469,7 @@ def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegist
         app = MetricsPort(app, settings.metrics_address[1])
     if settings.base_path:
         app = BasePath(app, settings.base_path)
-    return RequestMetrics(app, registry)
+    return RequestMetrics(app, registry, is_tls=settings.tls_cert is not None)
 
 
 def _rate_limits(endpoints: Iterable[Endpoint[Any]]) -> list[RateLimit]:

@@ -24,6 +24,12 @@ a fifth of the processor time of `GET /daemons`, which is 123 us without that, a
 ACCOUNT_ID: Final = "outrider.account_id"
 """The key in the scope of a request for the account that makes it, once that is known."""
 
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+"""The headers of every response."""
+
 RESPONSE_KINDS: Final = {"http": "http", "websocket": "websocket.http"}
 """The prefix of the ASGI messages of a response, by the type of the scope."""
 
@@ -61,10 +67,10 @@ def raw_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return a status line and headers; the caller must close the connection after them.
 
     Args:
-        headers: additional headers; `Connection: close` is added, and an `X-Request-Id` if they
-            have none.
+        headers: additional headers; `SECURITY_HEADERS` and `Connection: close` are added, and an
+            `X-Request-Id` if they have none.
     """
-    headers = list(headers)
+    headers = [*headers, *SECURITY_HEADERS]
     if all(name != b"x-request-id" for name, _ in headers):
         headers.append((b"x-request-id", str(uuid_utils.uuid7()).encode()))
     lines = [

@@ -19,9 +19,12 @@ from outrider.contract.errors import ApiError
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]\\]+)(?::[0-9]*)?")
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths for load balancers and monitoring, which may use any name or address."""
+"""Paths for load balancers and monitoring, which may use any name or address.
 
-_REFUSAL: Final = ApiError(
+The metrics check it themselves where they need no token (`metrics_access`).
+"""
+
+MISDIRECTED: Final = ApiError(
     HTTPStatus.MISDIRECTED_REQUEST,
     "This service does not go by the name that the request has as its Host: use its own address. "
     "The operator allows further names with OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
@@ -46,6 +49,22 @@ def is_loopback(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
+def names_host(scope: Scope, names: frozenset[str]) -> bool:
+    """Return whether a request names one of these hosts, or a loopback one.
+
+    Args:
+        names: as `host_name` returns them.
+    """
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    return len(hosts) == 1 and _is_one_of(hosts[0], names)
+
+
+@lru_cache(maxsize=1000)
+def _is_one_of(header: bytes, names: frozenset[str]) -> bool:
+    name = host_name(header.decode("latin-1"))
+    return name is not None and (name in names or is_loopback(name))
+
+
 class AllowedHosts:
     """ASGI middleware that answers 421 to requests for other hosts.
 
@@ -55,19 +74,10 @@ class AllowedHosts:
 
     def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
         self._app = app
-
-        @lru_cache(maxsize=1000)
-        def allows(header: bytes) -> bool:
-            name = host_name(header.decode("latin-1"))
-            return name is not None and (name in names or is_loopback(name))
-
-        self._allows = allows
+        self._names = names
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or names_host(scope, self._names):
             return self._app(scope, receive, send)
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) == 1 and self._allows(hosts[0]):
-            return self._app(scope, receive, send)
-        return respond(send, _REFUSAL, kind=RESPONSE_KINDS[scope["type"]])
+        return respond(send, MISDIRECTED, kind=RESPONSE_KINDS[scope["type"]])

@@ -3,7 +3,8 @@
 The metrics show the routes in use, how many machines an installation has, and how busy it is.
 So they are not public: with `OUTRIDER_METRICS_TOKEN` they need that token; with
 `OUTRIDER_METRICS_LISTEN` they are served on that address only; with neither, only a service on
-loopback serves them, to this machine.
+loopback serves them, to this machine. A page of another site whose name resolves to a loopback
+address (DNS rebinding) is no client of this machine: without a token, `Host` is checked.
 """
 
 import hmac
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.cloud.access.client_address import Addresses
 from outrider.cloud.error_response import RESPONSE_KINDS, respond
-from outrider.cloud.hosts import OPEN_PATHS, is_loopback
+from outrider.cloud.hosts import MISDIRECTED, OPEN_PATHS, is_loopback, names_host
 from outrider.cloud.settings import Settings
 from outrider.contract.errors import ApiError, ErrorCode
 
@@ -30,12 +31,17 @@ class MetricsAccess:
         self._token = None if token is None else token.encode()
         self._is_open = settings.metrics_listen is not None
         self._is_local = is_loopback(settings.host)
+        address = settings.metrics_address
+        self._checks_host = is_loopback(settings.host if address is None else address[0])
+        self._names = settings.served_hosts or frozenset()
         self._addresses = addresses
 
     def error(self, scope: Scope) -> ApiError | None:
         """Return why a request may not read the metrics; None if it may."""
         if self._token is not None:
             return None if self._has_token(scope) else _NO_TOKEN
+        if self._checks_host and not names_host(scope, self._names):
+            return MISDIRECTED
         if self._is_open or (self._is_local and self._addresses.is_direct_from_here(scope)):
             return None
         return _CLOSED

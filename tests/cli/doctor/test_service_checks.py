@@ -70,13 +70,22 @@ def test_the_clock() -> None:
 
 
 def test_the_key() -> None:
-    none = KeyFacts(None, "There is no API key")
-    assert_says(check_key(none), Status.FAILED, "no API key", "outrider login")
+    none = KeyFacts(None)
+    nowhere = MachineFacts()
+    assert_says(check_key(none, nowhere), Status.FAILED, "no API key", "outrider login")
+    here = MachineFacts("machine_1", server="http://127.0.0.1:8400")
+    assert_says(check_key(none, here), Status.FAILED, "no API key")
+    agent_alone = MachineFacts("machine_1", server="https://outrider.example.org")
+    assert_says(check_key(none, agent_alone), Status.OK, "machine agent needs none")
+    unusable = none._replace(problem="The stored key is for another service")
+    assert_says(check_key(unusable, agent_alone), Status.FAILED, "another service")
     kept = KeyFacts("client.json")
-    assert_says(check_key(kept._replace(is_refused=True)), Status.FAILED, "client.json", "login")
-    assert_says(check_key(kept._replace(is_checked=False)), Status.SKIPPED)
-    assert_says(check_key(kept._replace(problem="too many")), Status.FAILED, "too many")
-    assert_says(check_key(kept._replace(account_id="acct_1")), Status.OK, "acct_1")
+    assert_says(
+        check_key(kept._replace(is_refused=True), nowhere), Status.FAILED, "client.json", "login"
+    )
+    assert_says(check_key(kept._replace(is_checked=False), nowhere), Status.SKIPPED)
+    assert_says(check_key(kept._replace(problem="too many"), nowhere), Status.FAILED, "too many")
+    assert_says(check_key(kept._replace(account_id="acct_1"), nowhere), Status.OK, "acct_1")
 
 
 def test_versions() -> None:

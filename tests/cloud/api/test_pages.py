@@ -63,3 +63,25 @@ async def test_the_description_is_made_once(
     assert first.status_code == 200
     assert first.content == second.content
     assert [spy.call_count for spy in spies] == [int(path == "/docs"), 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        *[("/", 200), ("/login", 200), ("/password", 200), ("/docs", 200), ("/openapi.json", 200)],
+        *[("/healthz", 200), ("/metrics", 200), ("/nowhere", 404), ("/api/v1/daemons", 401)],
+        ("/api/v1/nowhere", 404),
+    ],
+)
+async def test_no_response_is_sniffed_or_named_to_others(
+    site: Site, path: str, status: int
+) -> None:
+    response = await site.client().get(path)
+    assert response.status_code == status
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_nor_is_a_refusal_before_the_application(site: Site) -> None:
+    refused = await site.client().get("/", headers={"Host": "evil.example"})
+    assert (refused.status_code, refused.headers["x-content-type-options"]) == (421, "nosniff")

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Daemon, Session } from "./client";
-import { joinedSince, machineOf, placesOf, repositoryPath, sessionAt, workplace } from "./places";
+import { joinedSince, machineOf, placesOf, recentDirectories, repositoryPath, sessionAt, workplace } from "./places";
 
 const session = (id: string, machine: string, status: Session["status"], lastActivityAt = 0) =>
   ({ id, targetId: `${machine}:session:${id}`, status, lastActivityAt }) as Session;
@@ -37,6 +37,12 @@ test("a session in a worktree is at its repository and branch, any other at its 
   const plain = { workspace: workspace("/srv/billing"), worktree: null };
   expect(workplace(plain)).toEqual({ name: "billing", branch: undefined });
   expect(repositoryPath(plain)).toBe("/srv/billing");
+});
+
+test("recent directories are those of the machine, each once, the last used first", () => {
+  const at = (path: string, lastActivityAt: number, on = "m") => ({ ...session("s", on, "idle", lastActivityAt), workspace: workspace(path) });
+  const sessions = [at("/a", 1), at("/b", 2), at("/a", 3), at("/c", 4, "other"), { ...at("/b.worktrees/x", 5), worktree: worktree("/b.worktrees/x") }];
+  expect(recentDirectories(sessions, "m")).toEqual(["/b", "/a"]);
 });
 
 test("a session of a machine that is not in the account any more is left out", () => {

@@ -29,6 +29,17 @@ export function repositoryPath({ workspace, worktree }: Pick<Session, "workspace
   return folder.endsWith(WORKTREES) ? folder.slice(0, -WORKTREES.length) : undefined;
 }
 
+/** How many directories **Launch** offers. */
+const MOST_RECENT = 4;
+
+/** Return the directories of a machine in which sessions were active last; for a worktree, its repository. */
+export function recentDirectories(sessions: readonly Session[], daemonId: string): string[] {
+  const here = sessions.filter((session) => machineOf(session.targetId) === daemonId);
+  here.sort((one, other) => other.lastActivityAt - one.lastActivityAt);
+  const paths = here.flatMap((session) => repositoryPath(session) ?? []);
+  return [...new Set(paths)].slice(0, MOST_RECENT);
+}
+
 /** Return in a few words where a session works: its directory; of a worktree, the repository and branch. */
 export function workplace(session: Pick<Session, "workspace" | "worktree">): { name: string; branch: string | undefined } {
   const { workspace, worktree } = session;

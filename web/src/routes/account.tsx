@@ -1,12 +1,14 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { accountQuery, queryClient } from "@/api/queries";
 import { t, visible } from "@/text";
 import { number } from "@/text/format";
 import { Button } from "@/ui/button";
+import { cn } from "@/ui/cn";
 import { Confirm } from "@/ui/dialog";
 import { Alert, Skeleton } from "@/ui/feedback";
+import { Field } from "@/ui/field";
 import { Page } from "@/ui/page";
 import { Age } from "@/ui/time";
 
@@ -19,6 +21,7 @@ export function AccountPage() {
         <Plan />
         <Keys />
         <SignedIn />
+        <Password />
         <Audit />
       </div>
     </Page>
@@ -43,7 +46,13 @@ function Plan() {
   const { calls, limit } = account.usage;
   const share = limit === null ? undefined : Math.min(1, calls / limit);
   return (
-    <dl className="grid grid-cols-2 gap-6 text-sm">
+    <dl className="grid grid-cols-2 gap-6 text-sm sm:grid-cols-3">
+      {account.user && (
+        <div className="min-w-0 max-sm:col-span-2">
+          <dt className="text-xs text-faint">{t("account.user")}</dt>
+          <dd className="wrap-anywhere">{account.user.email}</dd>
+        </div>
+      )}
       <div>
         <dt className="text-xs text-faint">{t("account.plan")}</dt>
         <dd className="capitalize">{account.plan}</dd>
@@ -142,7 +151,8 @@ function SignedIn() {
                   {session.current && <span className="ml-2 text-xs text-good">{t("account.thisOne")}</span>}
                 </div>
                 <div className="text-xs text-faint">
-                  {session.address} · <Age at={session.lastSeenAt} />
+                  {session.address && `${session.address} · `}
+                  <Age at={session.lastSeenAt} />
                 </div>
               </div>
               <Button busy={busy === session.id} onClick={() => void signOut(session.id)}>
@@ -156,6 +166,63 @@ function SignedIn() {
   );
 }
 
+function Password() {
+  const [current, setCurrent] = useState("");
+  const [next, setNext] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string>();
+  const [done, setDone] = useState(false);
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    setDone(false);
+    try {
+      await api.post("/api/v1/auth/password", { body: { current, new: next } });
+      setCurrent("");
+      setNext("");
+      setDone(true);
+      await queryClient.invalidateQueries({ queryKey: ["account", "sessions"] });
+    } catch (failure) {
+      setError(explain(failure));
+    } finally {
+      setBusy(false);
+    }
+  }
+  return (
+    <Section title={t("account.password")}>
+      <form onSubmit={submit} className="flex flex-wrap items-end gap-3">
+        <Field
+          label={t("account.passwordCurrent")}
+          type="password"
+          autoComplete="current-password"
+          required
+          className="grow basis-48"
+          value={current}
+          onChange={(event) => setCurrent(event.target.value)}
+        />
+        <Field
+          label={t("account.passwordNew")}
+          type="password"
+          autoComplete="new-password"
+          minLength={10}
+          required
+          className="grow basis-48"
+          value={next}
+          onChange={(event) => setNext(event.target.value)}
+        />
+        <Button type="submit" busy={busy}>
+          {t("account.passwordChange")}
+        </Button>
+      </form>
+      {error && <Alert className="mt-2">{error}</Alert>}
+      <p aria-live="polite" className="mt-1 text-xs text-faint">
+        {done ? t("account.passwordDone") : t("account.passwordHint")}
+      </p>
+    </Section>
+  );
+}
+
 /** Return a short name for a User-Agent: the browser and its system. */
 function browserName(agent: string | null): string {
   if (!agent) return t("account.unknownBrowser");
@@ -164,6 +231,12 @@ function browserName(agent: string | null): string {
   const names: Record<string, string> = { Edg: "Edge", OPR: "Opera" };
   if (!browser) return agent.slice(0, 60);
   return [names[browser] ?? browser, system].filter(Boolean).join(", ");
+}
+
+/** Return the name of an operation of the API as words. */
+function actionWords(action: string): string {
+  const words = action.replaceAll("_", " ").replace("enrolment", "enrollment");
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
 function Audit() {
@@ -189,8 +262,13 @@ function Audit() {
                   <td className="px-3 py-1.5 text-xs whitespace-nowrap text-faint">
                     <Age at={record.at} />
                   </td>
-                  <td className="px-3 py-1.5 font-mono text-xs">{record.action}</td>
-                  <td className={`px-3 py-1.5 text-xs tabular-nums ${record.outcome >= 400 ? "text-bad" : "text-soft"}`}>{record.outcome}</td>
+                  <td className="px-3 py-1.5">
+                    {actionWords(record.action)}
+                    <code className="ml-2 font-mono text-xs text-faint">{record.action}</code>
+                  </td>
+                  <td className={cn("px-3 py-1.5 text-xs whitespace-nowrap tabular-nums", record.outcome >= 400 ? "text-bad" : "text-soft")}>
+                    {record.outcome >= 400 ? t("account.refused", record.outcome) : t("account.succeeded", record.outcome)}
+                  </td>
                   <td className="max-w-60 truncate px-3 py-1.5 font-mono text-xs text-faint" title={record.target ?? undefined}>
                     {record.target}
                   </td>

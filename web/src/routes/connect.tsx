@@ -1,6 +1,6 @@
 import { useNavigate } from "@tanstack/react-router";
 import { CircleCheck, Loader2 } from "lucide-react";
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useRef, useState } from "react";
 import { api, BASE, explain } from "@/api/client";
 import { keepDraft, readDraft } from "@/session/drafts";
 import { t, visible } from "@/text";
@@ -8,7 +8,7 @@ import { clockTime } from "@/text/format";
 import { Button } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
 import { Dialog } from "@/ui/dialog";
-import { Alert, Skeleton } from "@/ui/feedback";
+import { Alert } from "@/ui/feedback";
 import { Field } from "@/ui/field";
 import { connectCommands } from "./connect-commands";
 import { useJoined } from "./joined";
@@ -21,45 +21,63 @@ interface Code {
 /** The name of what was typed: the page of machines opens with it after a new log-in. */
 const DRAFT = "connect";
 
-/** Connect a machine: a code, the two commands, and then the machine as soon as it is there. */
+/** Connect a machine: its name, then a code and the two commands, and then the machine as soon as it is there. */
 export default function Connect({ onClose }: { onClose: () => void }) {
   const [code, setCode] = useState<Code>();
   const [nickname, setNickname] = useState(() => readDraft(DRAFT));
   const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+  const name = useRef<HTMLInputElement>(null);
 
-  useEffect(() => void getCode(), []);
   useEffect(() => keepDraft(DRAFT, nickname), [nickname]);
   const close = () => {
     keepDraft(DRAFT, "");
     onClose();
   };
 
+  /** Each code is a credential and a record in the audit: it is made when somebody wants the commands. */
   async function getCode() {
+    setBusy(true);
     setError(undefined);
     try {
       setCode(await api.post("/api/v1/auth/enroll/code", { body: {} }));
     } catch (failure) {
       setError(explain(failure));
+    } finally {
+      setBusy(false);
     }
   }
 
   return (
-    <Dialog open onOpenChange={(open) => !open && close()} title={t("connect.title")} wide>
-      {error && <Alert className="mb-4">{error}</Alert>}
-      {code ? (
-        <Waiting key={code.code} code={code} nickname={nickname.trim()} onClose={close} again={() => void getCode()}>
-          <Field
-            label={t("connect.name")}
-            hint={t("connect.nameHint")}
-            maxLength={256}
-            value={nickname}
-            onChange={(event) => setNickname(event.target.value)}
-          />
-        </Waiting>
-      ) : error ? (
-        <Button onClick={() => void getCode()}>{t("app.retry")}</Button>
-      ) : (
-        <Skeleton rows={3} />
+    <Dialog open onOpenChange={(open) => !open && close()} title={t("connect.title")} wide first={name}>
+      <form
+        className="space-y-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!code) void getCode();
+        }}
+      >
+        <Field
+          ref={name}
+          label={t("connect.name")}
+          hint={t("connect.nameHint")}
+          maxLength={256}
+          value={nickname}
+          onChange={(event) => setNickname(event.target.value)}
+        />
+        {error && <Alert>{error}</Alert>}
+        {!code && (
+          <div className="flex justify-end">
+            <Button type="submit" look="primary" busy={busy}>
+              {t("connect.commands")}
+            </Button>
+          </div>
+        )}
+      </form>
+      {code && (
+        <div className="mt-4">
+          <Waiting key={code.code} code={code} nickname={nickname.trim()} onClose={close} again={() => void getCode()} />
+        </div>
       )}
     </Dialog>
   );
@@ -70,10 +88,9 @@ interface WaitingProps {
   nickname: string;
   onClose: () => void;
   again: () => void;
-  children: ReactNode;
 }
 
-function Waiting({ code, nickname, onClose, again, children }: WaitingProps) {
+function Waiting({ code, nickname, onClose, again }: WaitingProps) {
   const navigate = useNavigate();
   const joined = useJoined();
   const [expired, setExpired] = useState(false);
@@ -88,7 +105,6 @@ function Waiting({ code, nickname, onClose, again, children }: WaitingProps) {
       {connectCommands(BASE, code.code, nickname).map((text) => (
         <Command key={text} text={text} />
       ))}
-      {children}
       <p className="text-xs text-faint">{t("connect.install")}</p>
       <div aria-live="polite" className="flex min-h-8 items-center justify-between gap-3 border-t border-line pt-4 text-sm">
         {joined ? (

@@ -1,18 +1,22 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
+import { CircleX, FolderX, History as HistoryIcon, RotateCcw, SearchX } from "lucide-react";
+import { Suspense, useState } from "react";
 import { api, explain, type EndReason, type Session } from "@/api/client";
 import { machineOf } from "@/api/places";
-import { machinesQuery } from "@/api/queries";
+import { machinesQuery, queryClient } from "@/api/queries";
 import { useResume } from "@/session/resume";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
+import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox } from "@/ui/field";
+import { Confirm } from "@/ui/lazy-confirm";
 import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
+import { Workplace } from "@/ui/workplace";
 import { useFilterText } from "./use-filter-text";
 
 const route = getRouteApi("/shell/history");
@@ -87,48 +91,86 @@ export function HistoryPage() {
   );
 }
 
+/** The looks of ends that may surprise. */
+const LOOKS: Partial<Record<EndReason, string>> = { crashed: "text-bad", machine_restarted: "text-waiting" };
+
 function EndedRow({ session, machine }: { session: Session; machine: string | undefined }) {
   const { busy, error, resume } = useResume();
+  const [removing, setRemoving] = useState(false);
   const reason = session.notResumable ?? t("history.notResumable");
+  const { worktree, endReason } = session;
   return (
     <li className="border-b border-line">
       <div className="relative flex items-center gap-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
         <div className="flex min-w-0 grow flex-col">
           <div className="flex min-w-0 items-baseline gap-x-3">
-            <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium">
+            <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium sm:min-w-2/5">
               {visible(session.title ?? session.type)}
             </RowLink>
             {session.title && <span className="truncate text-sm text-faint max-sm:hidden">{session.name}</span>}
           </div>
           <p className="flex min-w-0 gap-x-3 text-sm text-faint">
-            {session.workspace && (
-              <span className="truncate" title={visible(session.workspace.path)}>
-                {visible(session.workspace.path)}
-              </span>
+            {session.title && <span className="shrink-0 sm:hidden">{session.name}</span>}
+            {worktree ? (
+              <Workplace session={session} />
+            ) : (
+              session.workspace && (
+                <span className="truncate" title={visible(session.workspace.path)}>
+                  {visible(session.workspace.path)}
+                </span>
+              )
             )}
             {machine && <span className="max-w-40 shrink-0 truncate">{visible(machine)}</span>}
           </p>
           {!session.resumable && <p className="truncate text-xs text-faint" title={reason}>{reason}</p>}
         </div>
-        <div className="flex shrink-0 flex-col items-end text-sm text-faint">
-          <Status value={session.state ?? "ended"} />
-          <span className="flex gap-2 text-xs whitespace-nowrap">
-            <span className="max-sm:hidden">{endOf(session.endReason)}</span>
-            {session.endedAt != null && <Age at={session.endedAt} />}
+        <div className="flex shrink-0 flex-col items-end text-xs whitespace-nowrap text-faint sm:w-32">
+          <Status value={session.state ?? "ended"} className="sr-only" />
+          <span className={cn("flex items-center gap-1 font-medium", endReason && LOOKS[endReason])} aria-hidden={!endReason}>
+            {endReason === "crashed" && <CircleX className="size-3.5" strokeWidth={2.25} aria-hidden />}
+            {endOf(endReason) ?? t("history.ended")}
           </span>
+          {session.endedAt != null && <Age at={session.endedAt} />}
         </div>
-        {session.resumable && (
-          <Button
-            className="relative"
-            busy={busy}
-            icon={<RotateCcw className="size-4" aria-hidden />}
-            onClick={() => void resume(session)}
-          >
-            {t("history.resume")}
-          </Button>
-        )}
+        <div className="flex shrink-0 gap-2 sm:min-w-26 sm:justify-end">
+          {worktree?.created && !worktree.removed && (
+            <Button
+              look="quiet"
+              className="relative"
+              icon={<FolderX className="size-4" aria-hidden />}
+              aria-label={t("worktree.remove")}
+              title={t("worktree.remove")}
+              onClick={() => setRemoving(true)}
+            />
+          )}
+          {session.resumable && (
+            <Button
+              className="relative max-sm:w-10 max-sm:px-0"
+              busy={busy}
+              icon={<RotateCcw className="size-4" aria-hidden />}
+              onClick={() => void resume(session)}
+            >
+              <span className="max-sm:sr-only">{t("history.resume")}</span>
+            </Button>
+          )}
+        </div>
       </div>
       {error && <Alert className="mx-4 mb-2 sm:mx-6">{error}</Alert>}
+      <Suspense>
+        {removing && worktree && (
+          <Confirm
+            open
+            onOpenChange={setRemoving}
+            title={t("worktree.removeTitle")}
+            why={t("worktree.why", visible(worktree.path), visible(worktree.branch))}
+            action={t("worktree.remove")}
+            onConfirm={async () => {
+              await api.delete("/api/v1/shortcuts/{ideId}/worktree", { path: { ideId: session.targetId } });
+              await queryClient.invalidateQueries({ queryKey: ["history"] });
+            }}
+          />
+        )}
+      </Suspense>
     </li>
   );
 }

@@ -1,6 +1,7 @@
 import { Fragment } from "react";
 import { t } from "@/text";
 import { Dialog } from "@/ui/dialog";
+import { SWITCHER_KEY } from "@/ui/platform";
 
 const KEYS: [string[], string][] = [
   [["g", "s"], t("keys.sessions")],
@@ -11,7 +12,7 @@ const KEYS: [string[], string][] = [
   [["j", "k"], t("keys.select")],
   [["a", "r"], t("keys.answer")],
   [["1", "9"], t("keys.choose")],
-  [["⌘K"], t("keys.switch")],
+  [[SWITCHER_KEY], t("keys.switch")],
   [["?"], t("keys.help")],
 ];
 

@@ -8,6 +8,7 @@ import { Button } from "@/ui/button";
 import { Field, PasswordField } from "@/ui/field";
 import { Alert } from "@/ui/feedback";
 import { useTitle } from "@/ui/page";
+import { InlineCode } from "@/ui/inline-code";
 import { Mark } from "@/ui/mark";
 
 const route = getRouteApi("/login");
@@ -89,7 +90,9 @@ export function Login() {
         <Button type="submit" look="primary" busy={busy} className="w-full">
           {t("login.submit")}
         </Button>
-        <p className="text-xs text-faint">{t("login.hint")}</p>
+        <p className="text-xs text-faint">
+          <InlineCode text={t("login.hint")} />
+        </p>
       </form>
     </main>
   );

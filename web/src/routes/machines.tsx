@@ -141,7 +141,7 @@ export function Load({ system }: { system: DaemonStatus["machine"] & object }) {
   return (
     <span className="text-waiting">
       <TriangleAlert className="mr-1 inline size-3.5 align-text-bottom" aria-hidden />
-      {text} <span className="max-sm:sr-only">{t("machines.overloaded")}</span>
+      {text}, {t("machines.overloaded")}
     </span>
   );
 }

@@ -153,7 +153,7 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
               {offline && ` (${t("machines.offline")})`}
             </span>
           )}
-          <Age at={session.lastActivityAt} className="shrink-0 tabular-nums sm:w-10 sm:text-right" />
+          <Age at={session.lastActivityAt} className="shrink-0 whitespace-nowrap tabular-nums sm:min-w-10 sm:text-right" />
         </span>
       </div>
     </li>

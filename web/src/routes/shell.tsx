@@ -28,6 +28,7 @@ import { cn } from "@/ui/cn";
 import { Notice } from "@/ui/feedback";
 import { Mark } from "@/ui/mark";
 import { Menu } from "@/ui/menu";
+import { SWITCHER_KEY } from "@/ui/platform";
 import { useWide } from "@/ui/use-wide";
 import { useShortcuts } from "./shortcuts";
 import { usePasswordPrompt } from "./use-password-prompt";
@@ -105,7 +106,7 @@ export function Shell() {
             <Outlet />
           </div>
         </main>
-        {!wide && <TabBar logOut={logOut} />}
+        {!wide && <TabBar openSwitcher={() => setOpen("switcher")} logOut={logOut} />}
         <Suspense>
           {prompt.open && <PasswordPrompt finish={prompt.finish} />}
           {open === "switcher" && <Switcher onClose={() => setOpen(undefined)} />}
@@ -154,7 +155,7 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
       >
         <Search className="size-4" aria-hidden />
         {t("nav.search")}
-        <kbd className="ml-auto font-sans text-xs">⌘K</kbd>
+        <kbd className="ml-auto font-sans text-xs">{SWITCHER_KEY}</kbd>
       </button>
       <nav aria-label={t("app.navigation")} className="space-y-0.5">
         {ENTRIES.map((entry) => (
@@ -177,7 +178,7 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
   );
 }
 
-function TabBar({ logOut }: { logOut: () => void }) {
+function TabBar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: () => void }) {
   const waiting = useWaiting();
   const navigate = useNavigate();
   const inSession = useRouterState({ select: (state) => state.location.pathname.startsWith("/sessions/") });
@@ -206,6 +207,7 @@ function TabBar({ logOut }: { logOut: () => void }) {
           </>
         }
         items={[
+          { label: t("nav.search"), icon: <Search className="size-4 text-faint" aria-hidden />, onSelect: openSwitcher },
           ...ENTRIES.slice(TABS).map(({ to, label, icon: Icon }) => ({
             label,
             icon: <Icon className="size-4 text-faint" aria-hidden />,

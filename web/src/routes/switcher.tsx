@@ -1,15 +1,21 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { useFleet } from "@/api/fleet";
+import { workplace } from "@/api/places";
 import { t, visible } from "@/text";
 import { cn } from "@/ui/cn";
 import { Dialog } from "@/ui/dialog";
 import { INPUT } from "@/ui/field";
+import { StatusMark } from "@/ui/status";
+import { machineState } from "./machines";
 
 interface Entry {
   key: string;
+  group: string;
   label: string;
   hint: string;
+  /** The state of what it leads to. */
+  status?: string;
   go: () => void;
 }
 
@@ -19,30 +25,42 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
   const { places, machines } = useFleet();
   const [text, setText] = useState("");
   const [selected, setSelected] = useState(0);
+  const page = (to: "/" | "/inbox" | "/machines" | "/history" | "/webhooks" | "/account", label: string, hint: string): Entry => ({
+    ...{ key: to, group: t("switcher.pages"), label, hint },
+    go: () => void navigate({ to }),
+  });
   const entries: Entry[] = [
-    { key: "/", label: t("nav.sessions"), hint: "g s", go: () => void navigate({ to: "/" }) },
-    { key: "/inbox", label: t("nav.inbox"), hint: "g i", go: () => void navigate({ to: "/inbox" }) },
-    { key: "/machines", label: t("nav.machines"), hint: "g m", go: () => void navigate({ to: "/machines" }) },
-    { key: "/history", label: t("nav.history"), hint: "g h", go: () => void navigate({ to: "/history" }) },
-    { key: "/webhooks", label: t("nav.webhooks"), hint: "", go: () => void navigate({ to: "/webhooks" }) },
-    { key: "/account", label: t("nav.account"), hint: "", go: () => void navigate({ to: "/account" }) },
-    ...places.map(({ session, machine }) => ({
-      key: session.targetId,
-      label: visible(session.title ?? session.type),
-      hint: visible([session.workspace?.name, machine.nickname].filter(Boolean).join(" · ")),
-      go: () => void navigate({ to: "/sessions/$targetId", params: { targetId: session.targetId } }),
-    })),
+    page("/", t("nav.sessions"), "g s"),
+    page("/inbox", t("nav.inbox"), "g i"),
+    page("/machines", t("nav.machines"), "g m"),
+    page("/history", t("nav.history"), "g h"),
+    page("/webhooks", t("nav.webhooks"), ""),
+    page("/account", t("nav.account"), ""),
+    ...places.map(({ session, machine }) => {
+      const { name, branch } = workplace(session);
+      return {
+        key: session.targetId,
+        group: t("nav.sessions"),
+        label: visible(session.title ?? session.type),
+        hint: visible([name, branch, machine.nickname].filter(Boolean).join(" · ")),
+        status: session.status,
+        go: () => void navigate({ to: "/sessions/$targetId", params: { targetId: session.targetId } }),
+      };
+    }),
     ...machines.map((machine) => ({
       key: machine.id,
+      group: t("nav.machines"),
       label: visible(machine.nickname),
-      hint: t("sessions.machine"),
+      hint: "",
+      status: machineState(machine),
       go: () => void navigate({ to: "/machines/$daemonId", params: { daemonId: machine.id } }),
     })),
   ];
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = entries
-    .filter((entry) => words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)))
+    .filter((entry) => words.every((word) => `${entry.label} ${entry.hint} ${entry.status}`.toLowerCase().includes(word)))
     .slice(0, 50);
+  const groups = [...new Set(found.map((entry) => entry.group))];
   const at = Math.min(selected, found.length - 1);
   useEffect(() => void document.getElementById(`switcher-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
   const choose = (entry: Entry | undefined) => {
@@ -59,6 +77,7 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
         aria-controls="switcher-list"
         aria-activedescendant={at >= 0 ? `switcher-${at}` : undefined}
         autoFocus
+        placeholder={t("switcher.hint")}
         className={INPUT}
         value={text}
         onChange={(event) => {
@@ -73,23 +92,36 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
           event.preventDefault();
         }}
       />
-      <ul id="switcher-list" role="listbox" aria-label={t("switcher.title")} className="mt-2 -mx-2">
-        {found.map((entry, i) => (
-          <li
-            key={entry.key}
-            id={`switcher-${i}`}
-            role="option"
-            aria-selected={i === at}
-            onPointerMove={() => setSelected(i)}
-            onClick={() => choose(entry)}
-            // The margin keeps the field above the first one in view.
-            className={cn("flex h-9 scroll-mt-12 cursor-pointer items-center justify-between gap-4 rounded-md px-2 text-sm", i === at && "bg-hover")}
-          >
-            <span className="truncate">{entry.label}</span>
-            <span className="shrink-0 truncate text-xs text-faint">{entry.hint}</span>
-          </li>
+      <div id="switcher-list" role="listbox" aria-label={t("switcher.title")} className="-mx-2 mt-2 max-h-[min(26rem,55dvh)] overflow-y-auto">
+        {groups.map((group) => (
+          <div key={group} role="group" aria-label={group}>
+            <p aria-hidden className="px-2 pt-2 pb-1 text-xs text-faint">
+              {group}
+            </p>
+            {found.map((entry, i) =>
+              entry.group !== group ? null : (
+                <div
+                  key={entry.key}
+                  id={`switcher-${i}`}
+                  role="option"
+                  aria-selected={i === at}
+                  onPointerMove={() => setSelected(i)}
+                  onClick={() => choose(entry)}
+                  className={cn(
+                    "flex h-9 cursor-pointer items-center gap-2 rounded-md px-2 text-sm pointer-coarse:h-11",
+                    i === at && "bg-hover",
+                  )}
+                >
+                  {entry.status && <StatusMark value={entry.status} />}
+                  <span className="truncate">{entry.label}</span>
+                  {entry.status && <span className="sr-only">{entry.status}</span>}
+                  <span className="ml-auto max-w-1/2 shrink-0 truncate pl-2 text-xs text-faint">{entry.hint}</span>
+                </div>
+              ),
+            )}
+          </div>
         ))}
-      </ul>
+      </div>
       {found.length === 0 && <p className="py-6 text-center text-sm text-soft">{t("switcher.none")}</p>}
     </Dialog>
   );

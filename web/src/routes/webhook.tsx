@@ -22,6 +22,8 @@ const PAGE = 20;
 const REFRESH_MS = 3000;
 /** With more than these pages on the screen, only a press of a button reads them again. */
 const REFRESHED_PAGES = 2;
+/** **Replay** repeats what has failed within this time. */
+const REPLAYED_MS = 24 * 3600 * 1000;
 
 export function WebhookPage() {
   const { webhookId } = route.useParams();
@@ -50,7 +52,7 @@ function One({ webhook }: { webhook: Webhook }) {
   const [busy, setBusy] = useState<"test" | "active">();
   const [error, setError] = useState<string>();
   const [said, setSaid] = useState<string>();
-  const [ask, setAsk] = useState<"rotate" | "delete">();
+  const [ask, setAsk] = useState<"rotate" | "delete" | "replay">();
   const [secret, setSecret] = useState<string>();
   const refresh = () =>
     Promise.all([
@@ -94,6 +96,7 @@ function One({ webhook }: { webhook: Webhook }) {
           <Button busy={busy === "active"} onClick={() => void toggle()}>
             {webhook.active ? t("webhooks.pause") : t("webhooks.resume")}
           </Button>
+          <Button onClick={() => setAsk("replay")}>{t("webhooks.replay")}</Button>
           <Button onClick={() => setAsk("rotate")}>{t("webhooks.rotate")}</Button>
           <Button look="danger" onClick={() => setAsk("delete")}>
             {t("webhooks.delete")}
@@ -108,6 +111,20 @@ function One({ webhook }: { webhook: Webhook }) {
         {said}
       </p>
       <Deliveries webhook={webhook} onTest={() => void test()} testing={busy === "test"} />
+      <Confirm
+        open={ask === "replay"}
+        onOpenChange={(open) => setAsk(open ? "replay" : undefined)}
+        title={t("webhooks.replayTitle")}
+        why={t("webhooks.replayWhy")}
+        action={t("webhooks.replay")}
+        danger={false}
+        onConfirm={async () => {
+          const since = Date.now() - REPLAYED_MS;
+          const { count } = await api.post("/api/v1/webhooks/{webhookId}/replay", { path, body: { since } });
+          setSaid(t("webhooks.replayed", count));
+          await refresh();
+        }}
+      />
       <Confirm
         open={ask === "rotate"}
         onOpenChange={(open) => setAsk(open ? "rotate" : undefined)}

@@ -9,7 +9,7 @@ import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
-import { Field } from "@/ui/field";
+import { Check, Field } from "@/ui/field";
 import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
@@ -184,7 +184,8 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
           )}
         </fieldset>
         {error && <Alert>{error}</Alert>}
-        <div className="flex justify-end">
+        {/* In view below however many events. */}
+        <div className="sticky -bottom-4 -mx-4 -mb-4 flex justify-end border-t border-line bg-raised p-4 sm:-bottom-5 sm:-mx-5 sm:-mb-5 sm:p-5">
           <Button type="submit" look="primary" busy={busy} disabled={url.trim() === ""}>
             {t("webhooks.create")}
           </Button>
@@ -193,22 +194,3 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
     </Dialog>
   );
 }
-
-interface CheckProps {
-  label: string;
-  checked: boolean;
-  mono?: boolean;
-  onChange: (on: boolean) => void;
-}
-
-const Check = ({ label, checked, mono, onChange }: CheckProps) => (
-  <label className="flex min-h-7 cursor-pointer items-center gap-2 text-sm pointer-coarse:min-h-10">
-    <input
-      type="checkbox"
-      className="size-4 shrink-0 accent-accent-fill"
-      checked={checked}
-      onChange={(event) => onChange(event.target.checked)}
-    />
-    <span className={mono ? "font-mono text-xs" : ""}>{label}</span>
-  </label>
-);

@@ -1,6 +1,6 @@
-import { CircleHelp } from "lucide-react";
-import { Suspense, useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
-import { api, ApiError, explain, type ActionOption, type PendingAction } from "@/api/client";
+import { CircleHelp, Maximize2 } from "lucide-react";
+import { Fragment, lazy, Suspense, useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
+import { api, ApiError, explain, type ActionOption, type FileDiff, type PendingAction } from "@/api/client";
 import { queryClient } from "@/api/queries";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
@@ -10,6 +10,7 @@ import { isTyping } from "@/ui/is-typing";
 import { Confirm } from "@/ui/lazy-confirm";
 import { Menu } from "@/ui/menu";
 import { allows, choicesOf } from "./choices";
+import { FileDiffs } from "./file-diffs";
 
 /** A question that comes so soon after an answer may take the place of the one that was answered. */
 const FOLLOWS_MS = 10_000;
@@ -108,9 +109,9 @@ interface CardProps {
 
 /** A pending action with its answers. */
 export function ApprovalCard({ action, name, answer, children }: CardProps) {
-  const [whole, setWhole] = useState(false);
-  const message = visible(action.message);
-  const long = message.length > 700 || message.split("\n").length > 12;
+  const diff = action.diff ?? [];
+  // What is not known of a change may be in the text.
+  const changes = diff.length > 0 && diff.every(({ patch }) => patch !== "");
   return (
     <section aria-label={t("approval.question", name)} className="rounded-lg border border-waiting-line bg-waiting-soft p-3">
       {children}
@@ -118,21 +119,7 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
         <CircleHelp className="size-4 shrink-0" strokeWidth={2.25} aria-hidden />
         {t("approval.question", name)}
       </h2>
-      <pre
-        tabIndex={long ? 0 : undefined}
-        className={cn(
-          "mt-2 overflow-auto rounded-md border border-waiting-line bg-ground px-3 py-2 font-mono text-sm whitespace-pre-wrap wrap-anywhere",
-          !whole && "max-h-48",
-          whole && "max-h-[60dvh]",
-        )}
-      >
-        {message}
-      </pre>
-      {long && !whole && (
-        <Button look="quiet" onClick={() => setWhole(true)}>
-          {t("approval.wholeQuestion")}
-        </Button>
-      )}
+      {changes ? <Changes title={subjectOf(action)} diff={diff} /> : <Text message={visible(action.message)} />}
       <Answers answer={answer} />
       {/* Below the buttons, which therefore stay where they are. */}
       {answer.error && <Alert className="mt-2">{answer.error}</Alert>}
@@ -162,6 +149,53 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
   );
 }
 
+function Text({ message }: { message: string }) {
+  const [whole, setWhole] = useState(false);
+  const long = message.length > 700 || message.split("\n").length > 12;
+  return (
+    <>
+      <pre
+        tabIndex={long ? 0 : undefined}
+        className={cn(
+          "mt-2 max-h-48 overflow-auto rounded-md border border-waiting-line bg-ground px-3 py-2 font-mono text-sm whitespace-pre-wrap wrap-anywhere",
+          whole && "max-h-[60dvh]",
+        )}
+      >
+        {message}
+      </pre>
+      {long && !whole && (
+        <Button look="quiet" onClick={() => setWhole(true)}>
+          {t("approval.wholeQuestion")}
+        </Button>
+      )}
+    </>
+  );
+}
+
+const FullDiff = lazy(() => import("./full-diff"));
+
+/** The edit that is asked for. */
+function Changes({ title, diff }: { title: string; diff: FileDiff[] }) {
+  const [full, setFull] = useState(false);
+  return (
+    <>
+      <p className="mt-2 font-mono text-sm wrap-anywhere">{title}</p>
+      <div
+        role="region"
+        aria-label={t("session.changes")}
+        tabIndex={0}
+        className="mt-2 max-h-[30dvh] overflow-auto rounded-md sm:max-h-[40dvh]"
+      >
+        <FileDiffs diffs={diff} />
+      </div>
+      <Button look="quiet" icon={<Maximize2 className="size-3.5" aria-hidden />} onClick={() => setFull(true)}>
+        {t("approval.full")}
+      </Button>
+      <Suspense>{full && <FullDiff title={title} diff={diff} onClose={() => setFull(false)} />}</Suspense>
+    </>
+  );
+}
+
 function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answering }) {
   const labels = useId();
   const disabled = busy || settling;
@@ -187,6 +221,10 @@ function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answ
     );
   }
   const { approve, reject, more } = choices;
+  const chosen = [
+    { id: `${labels}-approve`, button: t("approval.approve"), label: visible(approve.label) },
+    { id: `${labels}-reject`, button: t("approval.reject"), label: visible(reject.label) },
+  ].flatMap(({ id, button, label }) => (label === button ? [] : { id, text: t("approval.chooses", button, label) }));
   return (
     <>
       <div className="mt-3 flex flex-wrap gap-2">
@@ -212,9 +250,12 @@ function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answ
         )}
       </div>
       <p className="mt-2 text-xs wrap-anywhere text-soft">
-        <span id={`${labels}-approve`}>{t("approval.chooses", t("approval.approve"), visible(approve.label))}</span>
-        {" · "}
-        <span id={`${labels}-reject`}>{t("approval.chooses", t("approval.reject"), visible(reject.label))}</span>
+        {chosen.map(({ id, text }, i) => (
+          <Fragment key={id}>
+            {i > 0 && " · "}
+            <span id={id}>{text}</span>
+          </Fragment>
+        ))}
       </p>
     </>
   );

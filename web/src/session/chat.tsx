@@ -1,18 +1,21 @@
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { ArrowDown, Brain, ChevronRight, Loader2, MessageSquare, Wrench } from "lucide-react";
+import { ArrowDown, Brain, Circle, CircleCheck, CircleDot, ListChecks, Loader2, MessageSquare, Wrench, type LucideIcon } from "lucide-react";
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
-import { explain, type Message } from "@/api/client";
+import { explain } from "@/api/client";
 import { chatQuery, readEarlier } from "@/api/queries";
 import { useDrafts } from "@/live";
-import { t, visible } from "@/text";
+import { t, type TextKey } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Age } from "@/ui/time";
 import { CodeBlock, FIRST_CHARACTERS } from "./code";
-import { chatItems, readCall, type Item } from "./items";
+import { Fold, Row, firstLine } from "./fold";
+import { chatItems, type Item } from "./items";
 import { Markdown } from "./markdown";
+import { currentStep, stepsOf, type Step } from "./plan";
+import { ToolCall } from "./tool-call";
 
 interface ChatProps {
   targetId: string;
@@ -160,10 +163,12 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
           })}
         </div>
         {generating && drafts.length === 0 && (
-          <p className="mx-auto flex max-w-3xl items-center gap-2 px-4 pb-4 text-sm text-working sm:px-6">
-            <Loader2 className="size-3.5 animate-turn" aria-hidden />
-            {name} {t("session.working")}
-          </p>
+          <div className="px-4 pb-4 sm:px-6">
+            <p className="mx-auto flex max-w-3xl items-center gap-2 text-sm text-working">
+              <Loader2 className="size-3.5 animate-turn" aria-hidden />
+              {name} {t("session.working")}
+            </p>
+          </div>
         )}
       </div>
       {!atEnd && (
@@ -185,8 +190,8 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
 const ItemView = memo(function ItemView({ item, name, generating }: { item: Item; name: string; generating: boolean }) {
   if (item.kind === "draft") {
     return (
-      <Row>
-        <Byline who={name} />
+      <Row className={item.continues && "py-1.5"}>
+        {!item.continues && <Byline who={name} />}
         <Markdown text={item.draft.text} streaming />
       </Row>
     );
@@ -194,8 +199,10 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
   if (item.kind === "tool") return <ToolCall call={item.call} result={item.result} running={generating && item.open} />;
   const { message } = item;
   if (message.kind === "thinking") {
+    const steps = stepsOf(message.content);
+    if (steps) return <Plan steps={steps} />;
     return (
-      <Fold icon={<Brain className="size-3.5" aria-hidden />} summary={t("session.thinking")} more={firstLine(message.content)}>
+      <Fold icon={<Brain aria-hidden />} summary={t("session.thinking")} more={firstLine(message.content)}>
         <div className="text-sm text-soft">
           <Long text={message.content}>{(text) => <Markdown text={text} />}</Long>
         </div>
@@ -204,7 +211,7 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
   }
   if (message.kind === "tool_result") {
     return (
-      <Fold icon={<Wrench className="size-3.5" aria-hidden />} summary={t("session.result")} more={firstLine(message.content)}>
+      <Fold icon={<Wrench aria-hidden />} summary={t("session.result")} more={firstLine(message.content)}>
         <CodeBlock text={message.content} />
       </Fold>
     );
@@ -220,12 +227,38 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
     );
   }
   return (
-    <Row>
-      <Byline who={message.role === "system" ? "system" : name} at={message.timestamp} />
+    <Row className={item.continues && "py-1.5"}>
+      {!item.continues && <Byline who={message.role === "system" ? "system" : name} at={message.timestamp} />}
       <Long text={message.content}>{(text) => <Markdown text={text} />}</Long>
     </Row>
   );
 });
+
+const STEPS: Record<Step["state"], { icon: LucideIcon; look: string; label: TextKey }> = {
+  done: { icon: CircleCheck, look: "text-good", label: "session.step.done" },
+  current: { icon: CircleDot, look: "text-working", label: "session.step.current" },
+  open: { icon: Circle, look: "text-faint", label: "session.step.open" },
+};
+
+/** The agent's plan: in one line the step that it is at, opened all of them. */
+function Plan({ steps }: { steps: Step[] }) {
+  const done = steps.filter(({ state }) => state === "done").length;
+  return (
+    <Fold icon={<ListChecks aria-hidden />} summary={t("session.plan", done, steps.length)} more={currentStep(steps)?.text}>
+      <ol className="space-y-1 text-sm">
+        {steps.map(({ text, state }, i) => {
+          const { icon: Icon, look, label } = STEPS[state];
+          return (
+            <li key={i} className={cn("flex gap-2 wrap-anywhere", state === "current" ? "font-medium" : "text-soft")}>
+              <Icon role="img" aria-label={t(label)} className={cn("mt-0.5 size-4 shrink-0", look)} />
+              {text}
+            </li>
+          );
+        })}
+      </ol>
+    </Fold>
+  );
+}
 
 /** The beginning of a very long text, with a button that shows the rest. */
 function Long({ text, children }: { text: string; children: (text: string) => React.ReactNode }) {
@@ -241,10 +274,6 @@ function Long({ text, children }: { text: string; children: (text: string) => Re
   );
 }
 
-const Row = ({ children, tight }: { children: React.ReactNode; tight?: boolean }) => (
-  <div className={cn("mx-auto max-w-3xl", tight ? "py-0.5" : "py-2.5")}>{children}</div>
-);
-
 function Byline({ who, at }: { who: string; at?: number }) {
   return (
     <div className="mb-0.5 flex items-baseline gap-2 text-xs text-faint">
@@ -253,63 +282,3 @@ function Byline({ who, at }: { who: string; at?: number }) {
     </div>
   );
 }
-
-interface FoldProps {
-  icon: React.ReactNode;
-  summary: string;
-  more?: string;
-  note?: React.ReactNode;
-  children: React.ReactNode;
-}
-
-function Fold({ icon, summary, more, note, children }: FoldProps) {
-  const [open, setOpen] = useState(false);
-  return (
-    <Row tight>
-      <div className="rounded-md">
-        <button
-          type="button"
-          aria-expanded={open}
-          onClick={() => setOpen(!open)}
-          className="-mx-1.5 flex h-7 max-w-full items-center gap-1.5 rounded-md px-1.5 text-left text-sm text-soft hover:bg-hover pointer-coarse:h-9"
-        >
-          <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
-          <span className="shrink-0 text-faint">{icon}</span>
-          <span className="max-w-[80%] shrink-0 truncate font-medium">{summary}</span>
-          {more && <span className="min-w-0 truncate font-mono text-xs text-faint">{more}</span>}
-          {note}
-        </button>
-        {open && <div className="mt-1 mb-2 space-y-2 border-l-2 border-line pl-4">{children}</div>}
-      </div>
-    </Row>
-  );
-}
-
-function ToolCall({ call, result, running }: { call: Message; result: Message | undefined; running: boolean }) {
-  const { name, summary, input, language } = useMemo(() => readCall(call.content), [call.content]);
-  return (
-    <Fold
-      icon={<Wrench className="size-3.5" aria-hidden />}
-      summary={visible(name)}
-      more={visible(summary)}
-      note={
-        !result && running ? (
-          <span className="flex shrink-0 items-center gap-1 text-xs text-working">
-            <Loader2 className="size-3 animate-turn" aria-hidden />
-            {t("session.running")}
-          </span>
-        ) : null
-      }
-    >
-      <CodeBlock text={input} language={language} />
-      {result && (
-        <>
-          <div className="text-xs font-semibold text-faint">{t("session.result")}</div>
-          {result.content.trim() ? <CodeBlock text={result.content} /> : <p className="text-sm text-faint">{t("session.noResult")}</p>}
-        </>
-      )}
-    </Fold>
-  );
-}
-
-const firstLine = (text: string) => (text.trimStart().split("\n", 1)[0] ?? "").slice(0, 160);

@@ -42,12 +42,15 @@ export function CodeBlock({ text, language }: CodeProps) {
   const shown = cut ? text.slice(0, FIRST_CHARACTERS) : text;
   const highlighted = useHighlighted(shown, languageOf(language));
   return (
-    <div className="group/code relative">
-      <pre className={cn("overflow-x-auto rounded-md border border-line bg-sunken px-3 py-2.5", whole && "max-h-[70dvh]")} tabIndex={0}>
-        <code className="font-mono text-sm">{highlighted ?? shown}</code>
-      </pre>
-      <div className="absolute top-1 right-1 rounded-md bg-sunken opacity-0 pointer-coarse:opacity-100 group-focus-within/code:opacity-100 group-hover/code:opacity-100">
-        <CopyButton text={text} />
+    <div>
+      <div className="group/code relative rounded-md border border-line bg-sunken pointer-coarse:flex">
+        <pre className={cn("min-w-0 grow overflow-x-auto px-3 py-2.5", whole && "max-h-[70dvh]")} tabIndex={0}>
+          <code className="font-mono text-sm">{highlighted ?? shown}</code>
+        </pre>
+        {/* Over the code while a pointer is there; where there is none, beside it. */}
+        <div className="absolute top-0.5 right-0.5 rounded-md bg-sunken opacity-0 group-focus-within/code:opacity-100 group-hover/code:opacity-100 pointer-coarse:static pointer-coarse:opacity-100">
+          <CopyButton text={text} />
+        </div>
       </div>
       {cut && (
         <Button look="quiet" onClick={() => setWhole(true)}>

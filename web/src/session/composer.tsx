@@ -23,11 +23,20 @@ interface ComposerProps {
 const newestOfUser = (chat: Chat): Arrived[] =>
   chat.messages.slice(-50).flatMap(({ id, role, content }) => (role === "user" ? [{ id, text: content }] : []));
 
+/** Phones and tablets, which may show a keyboard on the screen. */
+const TOUCH = matchMedia("(pointer: coarse) and (hover: none)");
+
+/** Whether a keyboard is on the screen: it has no Shift+Enter, so there Enter is a new line. */
+function typesOnScreen(): boolean {
+  const { visualViewport } = window;
+  return TOUCH.matches && visualViewport !== null && window.innerHeight - visualViewport.height * visualViewport.scale > 150;
+}
+
 /** The message box, what waits in the queue, and what is being sent. */
 export const Composer = memo(function Composer({ targetId, status, name, pictures: takesPictures }: ComposerProps) {
   const [text, setText] = useState(() => readDraft(targetId));
   const [error, setError] = useState<string>();
-  const [outgoing, setOutgoing] = useState<Outgoing[]>([]);
+  const [outgoing, setOutgoing] = useState<readonly Outgoing[]>([]);
   const [pictures, setPictures] = useState<Picture[]>([]);
   const [interrupting, setInterrupting] = useState(false);
   const queue = useQuery(queueQuery(targetId)).data ?? [];
@@ -40,6 +49,7 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
   latest.current = text;
   const arrived: Arrived[] = [...written, ...queue.map((one) => ({ id: one.messageId, text: one.text }))];
   const shown = notArrived(outgoing, arrived);
+  if (shown !== outgoing) setOutgoing(shown);
 
   async function send(delivery: Delivery) {
     if (!canSend) return;
@@ -175,7 +185,8 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
         <textarea
           aria-label={t("message.label")}
           placeholder={t("message.placeholder", name)}
-          title={t("message.hint")}
+          title={t(TOUCH.matches ? "message.hintTouch" : "message.hint")}
+          enterKeyHint={TOUCH.matches ? "enter" : "send"}
           rows={1}
           value={text}
           onChange={(event) => setText(event.target.value)}
@@ -183,7 +194,7 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
           onKeyDown={(event) => {
             // The keys of the page are out of reach while they are typed here.
             if (event.key === "Escape" && !event.nativeEvent.isComposing) event.currentTarget.closest("main")?.focus();
-            if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+            if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing || typesOnScreen()) return;
             event.preventDefault();
             void send("queue");
           }}

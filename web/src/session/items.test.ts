@@ -23,9 +23,37 @@ test("results belong to their calls, in order, within a turn", () => {
   expect(shown).toEqual([["a", "of a"], ["b", "of b"], "meanwhile", ["never answered", undefined], "next", "of nothing"]);
 });
 
+test("a result that names its call belongs to it, whichever is older", () => {
+  const tool = (id: string) => ({ tool: { id } as Message["tool"] });
+  const messages = [
+    { ...message("tool_call", "a"), ...tool("1") },
+    { ...message("tool_call", "b"), ...tool("2") },
+    { ...message("tool_result", "of b", "tool"), ...tool("2") },
+  ];
+  const shown = chatItems(messages, []).map((item) => item.kind === "tool" && [item.id, item.result?.id]);
+  expect(shown).toEqual([["a", undefined], ["b", "of b"]]);
+});
+
+test("of consecutive messages, the first one names the author, and one after a pause", () => {
+  const at = (minutes: number, one: Message) => ({ ...one, timestamp: minutes * 60_000 });
+  const messages = [
+    at(1, message("text", "question", "user")),
+    at(1, message("text", "a")),
+    at(2, message("tool_call", "call")),
+    at(3, message("text", "b")),
+    at(9, message("text", "c")),
+    at(9, message("text", "next", "user")),
+    at(9, message("text", "d")),
+  ];
+  const named = chatItems(messages, [{ messageId: "e", text: "" }]).flatMap((item) => ("continues" in item && !item.continues ? item.id : []));
+  expect(named).toEqual(["question", "a", "c", "next", "d"]);
+});
+
 test("a message that is being written is shown once, from its pieces", () => {
   const drafts = [{ messageId: "a", text: "more of a" }];
-  expect(chatItems([message("text", "a")], drafts)).toEqual([{ kind: "draft", id: "a", draft: drafts[0] }]);
+  expect(chatItems([message("text", "a")], drafts)).toEqual([
+    { kind: "draft", id: "a", draft: drafts[0], continues: false },
+  ]);
 });
 
 test("an item keeps its place while its message is completed and others follow", () => {
@@ -46,6 +74,15 @@ test.each([
   ["", "", ""],
 ])("the call %j is %j", (content, name, summary) => {
   expect(readCall(content)).toMatchObject({ name, summary });
+});
+
+test.each([
+  ['{"name":"Bash","input":{"command":"make test"}}', "make test"],
+  ['{"name":"Shell","input":{"command":["git","diff"]}}', "git diff"],
+  ['{"name":"Read","input":{"path":"x"}}', undefined],
+  ['{"name":"Odd","input":{"command":{"a":1}}}', undefined],
+])("the command of %j is %j", (content, command) => {
+  expect(readCall(content).command).toBe(command);
 });
 
 test("what has not changed is the same item, so that it is not drawn again", () => {

@@ -3,22 +3,25 @@ import type { Draft } from "@/live/deltas";
 
 /** What the chat shows in one place: a message, or a tool call with its result. */
 export type Item =
-  | { kind: "message"; id: string; message: Message }
+  | { kind: "message"; id: string; message: Message; continues: boolean }
   | { kind: "tool"; id: string; call: Message; result: Message | undefined; open: boolean }
-  | { kind: "draft"; id: string; draft: Draft };
+  | { kind: "draft"; id: string; draft: Draft; continues: boolean };
 
 type ToolItem = Extract<Item, { kind: "tool" }>;
+type OpenTool = Omit<ToolItem, "kind" | "id">;
 
 /** The items of messages that have been shown: what has not changed is not drawn again. */
 const known = new WeakMap<Message, Item>();
 
-function itemOf(message: Message): Item {
-  const item = known.get(message) ?? { kind: "message", id: message.id, message };
+function itemOf(message: Message, continues: boolean): Item {
+  const old = known.get(message);
+  if (old?.kind === "message" && old.continues === continues) return old;
+  const item: Item = { kind: "message", id: message.id, message, continues };
   known.set(message, item);
   return item;
 }
 
-function toolItem({ call, result, open }: Omit<ToolItem, "kind" | "id">): Item {
+function toolItem({ call, result, open }: OpenTool): Item {
   const old = known.get(call);
   if (old?.kind === "tool" && old.result === result && old.open === open) return old;
   const item: Item = { kind: "tool", id: call.id, call, result, open };
@@ -26,41 +29,68 @@ function toolItem({ call, result, open }: Omit<ToolItem, "kind" | "id">): Item {
   return item;
 }
 
-const draftItem = (draft: Draft): Item => ({ kind: "draft", id: draft.messageId, draft });
+/** After so long, the same author's next message says again who wrote it, and when. */
+const PAUSE_MS = 5 * 60_000;
+
+/** Return items, of which those that continue what their author says do not name the author again. */
+function withAuthors(shown: (Message | Draft | OpenTool)[]): Item[] {
+  let author: string | undefined;
+  let at = 0;
+  return shown.map((entry) => {
+    if ("call" in entry) return toolItem(entry);
+    if ("messageId" in entry) {
+      const continues = author === "assistant";
+      author = "assistant";
+      return { kind: "draft", id: entry.messageId, draft: entry, continues };
+    }
+    if (entry.kind !== "text") return itemOf(entry, false);
+    const continues = entry.role !== "user" && entry.role === author && entry.timestamp - at < PAUSE_MS;
+    if (!continues) at = entry.timestamp;
+    author = entry.role;
+    return itemOf(entry, continues);
+  });
+}
+
+/** Return the call that a result belongs to: the one with its id, or else the oldest. */
+function callOf(result: Message, waiting: OpenTool[]): OpenTool | undefined {
+  const id = result.tool?.id;
+  return (id && waiting.find(({ call }) => call.tool?.id === id)) || waiting[0];
+}
 
 /**
  * Return what to show for messages. A result belongs to the oldest call of its turn that has none,
- * and `open` says that a call of the newest turn has none yet. A message that is being written is
- * shown from its draft, which is newer, and in the place of the message if that has one: items that
- * changed places would make the list of the chat draw one of them twice.
+ * unless it says which one, and `open` says that a call of the newest turn has none yet. A message
+ * that is being written is shown from its draft, which is newer, and in the place of the message if
+ * that has one: items that changed places would make the list of the chat draw one of them twice.
  */
 export function chatItems(messages: readonly Message[], drafts: readonly Draft[]): Item[] {
   const writing = new Map(drafts.map((draft) => [draft.messageId, draft]));
-  const shown: (Message | Draft | { call: Message; result: Message | undefined; open: boolean })[] = [];
-  let waiting: { call: Message; result: Message | undefined; open: boolean }[] = [];
+  const shown: (Message | Draft | OpenTool)[] = [];
+  let waiting: OpenTool[] = [];
   for (const message of messages) {
     const draft = writing.get(message.id);
+    const tool = message.kind === "tool_result" ? callOf(message, waiting) : undefined;
     if (draft) {
       writing.delete(message.id);
       shown.push(draft);
     } else if (message.kind === "tool_call") {
-      const tool = { call: message, result: undefined, open: true };
-      shown.push(tool);
-      waiting.push(tool);
-    } else if (message.kind === "tool_result" && waiting.length > 0) {
-      const tool = waiting.shift() as (typeof waiting)[number];
+      const opened: OpenTool = { call: message, result: undefined, open: true };
+      shown.push(opened);
+      waiting.push(opened);
+    } else if (tool) {
       tool.result = message;
       tool.open = false;
+      waiting = waiting.filter((one) => one !== tool);
     } else {
       if (message.role === "user") {
-        for (const tool of waiting) tool.open = false;
+        for (const one of waiting) one.open = false;
         waiting = [];
       }
       shown.push(message);
     }
   }
   shown.push(...writing.values());
-  return shown.map((one) => ("call" in one ? toolItem(one) : "messageId" in one ? draftItem(one) : itemOf(one)));
+  return withAuthors(shown);
 }
 
 /** What a tool call is about, for one line, and its input as text. */
@@ -71,6 +101,8 @@ export interface Call {
   input: string;
   /** The language of the input, if that is known. */
   language: string | undefined;
+  /** What is executed, if it is a command. */
+  command: string | undefined;
 }
 
 /**
@@ -83,14 +115,15 @@ export function readCall(content: string): Call {
     parsed = JSON.parse(content);
   } catch {
     const [first = "", ...rest] = content.split("\n");
-    return { id: undefined, name: first.slice(0, 80), summary: rest.join(" ").slice(0, 200), input: content, language: undefined };
+    return { id: undefined, name: first.slice(0, 80), summary: rest.join(" ").slice(0, 200), input: content, language: undefined, command: undefined };
   }
   if (typeof parsed !== "object" || parsed === null) {
-    return { id: undefined, name: content.slice(0, 80), summary: "", input: content, language: undefined };
+    return { id: undefined, name: content.slice(0, 80), summary: "", input: content, language: undefined, command: undefined };
   }
   const { id, name, input } = parsed as Record<string, unknown>;
   const label = typeof name === "string" && name ? name : "Tool";
-  const values = typeof input === "object" && input !== null ? input : {};
+  const values: Record<string, unknown> = typeof input === "object" && input !== null ? { ...input } : {};
+  const command = Array.isArray(values.command) ? values.command.join(" ") : values.command;
   const summary = Object.values(values)
     .filter((value) => typeof value === "string" && !label.includes(value))
     .join("  ");
@@ -100,5 +133,6 @@ export function readCall(content: string): Call {
     summary: summary.slice(0, 200),
     input: typeof input === "string" ? input : input === undefined ? content : JSON.stringify(input, null, 2),
     language: typeof input === "string" ? undefined : "json",
+    command: typeof command === "string" && command ? command : undefined,
   };
 }

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { notArrived, type Outgoing } from "./outgoing";
 
 const sent = (key: string, text: string, changes: Partial<Outgoing> = {}): Outgoing => ({ key, text, before: new Set(), ...changes });
-const keys = (outgoing: Outgoing[]) => outgoing.map((one) => one.key);
+const keys = (outgoing: readonly Outgoing[]) => outgoing.map((one) => one.key);
 
 test("a message whose event overtakes the response is shown once", () => {
   expect(keys(notArrived([sent("a", "hello ")], [{ id: "m1", text: "hello" }]))).toEqual([]);
@@ -24,4 +24,13 @@ test("with an id, only that message is it", () => {
   const known = sent("a", "hello", { id: "m2" });
   expect(keys(notArrived([known], [{ id: "m1", text: "hello" }]))).toEqual(["a"]);
   expect(keys(notArrived([known], [{ id: "m2", text: "changed by the agent" }]))).toEqual([]);
+});
+
+test("a message that has arrived and was taken back again is not sent once more", () => {
+  const both = [sent("a", "go on"), sent("b", "go on")];
+  const left = notArrived(both, [{ id: "m1", text: "go on" }]);
+  expect(keys(left)).toEqual(["b"]);
+  expect(notArrived(left, [{ id: "m1", text: "go on" }])).toBe(left);
+  expect(keys(notArrived(left, [{ id: "m1", text: "go on" }, { id: "m2", text: "go on" }]))).toEqual([]);
+  expect(notArrived([], [])).toEqual([]);
 });

@@ -16,15 +16,23 @@ export interface Arrived {
 }
 
 /**
- * Return the messages that neither the chat nor the queue shows yet. The event of a message may come
- * before the response that has its id: then a new message of the same text is it.
+ * Return the messages that neither the chat nor the queue has shown yet; `outgoing` itself if none has
+ * been. One that was shown is sent for good: it may be taken back again, by anybody. The event of a
+ * message may come before the response that has its id: then a new message of the same text is it.
  */
-export function notArrived(outgoing: readonly Outgoing[], arrived: readonly Arrived[]): Outgoing[] {
+export function notArrived(outgoing: readonly Outgoing[], arrived: readonly Arrived[]): readonly Outgoing[] {
   const taken = new Set(outgoing.flatMap(({ id }) => id ?? []));
-  return outgoing.filter((one) => {
+  const byText = new Set<string>();
+  const left = outgoing.filter((one) => {
     if (one.id !== undefined) return !arrived.some(({ id }) => id === one.id);
     const own = arrived.find(({ id, text }) => !taken.has(id) && !one.before.has(id) && text.trim() === one.text.trim());
-    if (own) taken.add(own.id);
+    if (own) {
+      taken.add(own.id);
+      byText.add(own.id);
+    }
     return !own;
   });
+  if (left.length === outgoing.length) return outgoing;
+  // What has been taken for one message is not taken for another one of the same text later.
+  return byText.size === 0 ? left : left.map((one) => ({ ...one, before: new Set([...one.before, ...byText]) }));
 }

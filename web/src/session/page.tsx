@@ -12,7 +12,6 @@ import { BackLink } from "@/ui/back-link";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Notice, Skeleton } from "@/ui/feedback";
-import { Confirm } from "@/ui/lazy-confirm";
 import { Select } from "@/ui/field";
 import { Page, useTitle } from "@/ui/page";
 import { Status } from "@/ui/status";
@@ -26,6 +25,7 @@ const Terminal = lazy(() => import("./terminal"));
 const Changes = lazy(() => import("./changes"));
 const Files = lazy(() => import("./files"));
 const Debug = lazy(() => import("./debug"));
+const Stop = lazy(() => import("./stop"));
 
 const route = getRouteApi("/shell/sessions/$targetId");
 
@@ -75,7 +75,7 @@ function Session({ targetId }: { targetId: string }) {
       </Header>
       {machine && !machine.connected && <p className="border-b border-line bg-sunken px-4 py-1.5 text-sm text-soft sm:px-6">{t("session.offline")}</p>}
       {error && <Alert className="m-3">{error}</Alert>}
-      <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-0 grow">
+      <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-20 grow basis-0">
         <Suspense fallback={<Skeleton />}>
           {tab === "terminal" ? (
             <Terminal path={`/api/v1/shortcuts/${encodeURIComponent(targetId)}/terminal`} />
@@ -91,7 +91,7 @@ function Session({ targetId }: { targetId: string }) {
         </Suspense>
       </div>
       {tab === "chat" && (
-        <div ref={panel} className="shrink-0 px-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
+        <div ref={panel} className="min-h-0 overflow-y-auto px-3 pt-0.5 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
           <div className="mx-auto max-w-3xl space-y-2">
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
             {notice && <Notice neutral text={notice} onEnd={() => setNotice(undefined)} />}
@@ -110,20 +110,12 @@ function Session({ targetId }: { targetId: string }) {
       )}
       <Suspense>
         {stopping && (
-          <Confirm
-            open
-            onOpenChange={setStopping}
-            title={t("session.stopTitle")}
-            why={t("session.stopWhy")}
-            action={t("session.stop")}
-            onConfirm={async () => {
-              const body = { type: session?.type ?? state.agentType, sessionId: state.sessionId };
-              await api.post("/api/v1/shortcuts/{daemonId}/stop", { path: { daemonId }, body });
-              await Promise.all([
-                queryClient.invalidateQueries({ queryKey: ["machine", daemonId] }),
-                queryClient.invalidateQueries({ queryKey: ["status", targetId] }),
-              ]);
-            }}
+          <Stop
+            daemonId={daemonId}
+            targetId={targetId}
+            body={{ type: session?.type ?? state.agentType, sessionId: state.sessionId }}
+            worktree={session?.worktree}
+            onClose={() => setStopping(false)}
           />
         )}
       </Suspense>

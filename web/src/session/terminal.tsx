@@ -25,6 +25,22 @@ const KEYS: [string, string, string][] = [
   ["Enter", "Enter", "\r"],
 ];
 
+/** Characters that are kept while the terminal connects, for when it has. */
+const MAX_TYPED = 10_000;
+
+/**
+ * Sequences whose effect xterm.js repeats as often as they say: insert and delete lines (L, M),
+ * scroll (S, T), repeat a character (b). Two thousand million times would stop the page.
+ */
+const REPEATING = ["L", "M", "S", "T", "b"];
+
+/** Ignore sequences that repeat more often than the screen has lines or columns. */
+function limitRepetition(term: Xterm): void {
+  for (const final of REPEATING) {
+    term.parser.registerCsiHandler({ final }, ([times]) => typeof times === "number" && times > Math.max(term.cols, term.rows));
+  }
+}
+
 /** Close codes after which the terminal connects again without being asked to. */
 const AGAIN = new Set([1001, 1006, 1012, 1013]);
 
@@ -49,6 +65,7 @@ export default function Terminal({ path }: { path: string }) {
       screenReaderMode: true,
       minimumContrastRatio: 4.5,
     });
+    limitRepetition(term);
     const fit = new FitAddon();
     term.loadAddon(fit);
     term.open(element);
@@ -64,6 +81,7 @@ export default function Terminal({ path }: { path: string }) {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let ended = false;
     let failures = 0;
+    let waiting = "";
 
     const connect = () => {
       socket = pageSocket(url);
@@ -73,6 +91,8 @@ export default function Terminal({ path }: { path: string }) {
         setClosed(undefined);
         term.reset();
         resize();
+        if (waiting) socket.send(encoder.encode(waiting));
+        waiting = "";
       };
       socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
         if (typeof data !== "string") term.write(new Uint8Array(data));
@@ -80,6 +100,7 @@ export default function Terminal({ path }: { path: string }) {
       socket.onclose = ({ code, reason }) => {
         if (ended) return;
         setClosed(reason);
+        waiting = ""; // the page says that it is closed
         if (AGAIN.has(code) && failures < 5) {
           failures += 1;
           timer = setTimeout(connect, 1000 * failures);
@@ -98,6 +119,7 @@ export default function Terminal({ path }: { path: string }) {
         setHeld(false);
       }
       if (socket.readyState === WebSocket.OPEN) socket.send(encoder.encode(typed));
+      else if (socket.readyState === WebSocket.CONNECTING) waiting = (waiting + typed).slice(0, MAX_TYPED);
     };
     input.current = (text) => {
       // Programs such as vim have the terminal send other sequences for the arrows.

@@ -1,7 +1,7 @@
 import { AlertDialog } from "@base-ui/react/alert-dialog";
 import { Dialog as Base } from "@base-ui/react/dialog";
 import { X } from "lucide-react";
-import { useState, type ReactNode } from "react";
+import { useState, type ReactNode, type RefObject } from "react";
 import { explain } from "@/api/client";
 import { t } from "@/text";
 import { Button, buttonClass } from "./button";
@@ -19,14 +19,20 @@ interface DialogProps {
   title: string;
   children: ReactNode;
   wide?: boolean;
+  /** The field that has the focus first; on a touch screen none has, since its keyboard would hide the rest. */
+  first?: RefObject<HTMLElement | null>;
+  className?: string;
 }
 
-export function Dialog({ open, onOpenChange, title, children, wide }: DialogProps) {
+export function Dialog({ open, onOpenChange, title, children, wide, first, className }: DialogProps) {
   return (
     <Base.Root open={open} onOpenChange={onOpenChange}>
       <Base.Portal>
         <Base.Backdrop className={BACKDROP} />
-        <Base.Popup className={cn(POPUP, wide && "sm:max-w-xl")}>
+        <Base.Popup
+          className={cn(POPUP, wide && "sm:max-w-xl", className)}
+          initialFocus={() => (first && matchMedia("(pointer: fine)").matches ? first.current : true)}
+        >
           <div className="mb-4 flex items-start justify-between gap-4">
             <Base.Title className="text-lg">{title}</Base.Title>
             <Base.Close className={cn(buttonClass("quiet", true), "-mt-1 -mr-2")} aria-label={t("app.close")}>
@@ -50,9 +56,11 @@ interface ConfirmProps {
   /** Ends when the service has done it; a refusal is shown in the open dialog. */
   onConfirm: () => Promise<unknown>;
   danger?: boolean;
+  /** What else is asked for. */
+  children?: ReactNode;
 }
 
-export function Confirm({ open, onOpenChange, title, why, action, onConfirm, danger = true }: ConfirmProps) {
+export function Confirm({ open, onOpenChange, title, why, action, onConfirm, danger = true, children }: ConfirmProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
   async function confirm() {
@@ -81,6 +89,7 @@ export function Confirm({ open, onOpenChange, title, why, action, onConfirm, dan
         <AlertDialog.Popup className={POPUP}>
           <AlertDialog.Title className="text-lg">{title}</AlertDialog.Title>
           <AlertDialog.Description className="mt-2 text-soft">{why}</AlertDialog.Description>
+          {children}
           {error && <Alert className="mt-3">{error}</Alert>}
           <div className="mt-5 flex justify-end gap-2">
             <AlertDialog.Close className={buttonClass("plain")} disabled={busy}>

@@ -1,6 +1,7 @@
 import { Info, TriangleAlert } from "lucide-react";
 import { useEffect, type ReactNode } from "react";
 import { cn } from "./cn";
+import { InlineCode } from "./inline-code";
 
 interface AlertProps {
   children: ReactNode;
@@ -21,7 +22,7 @@ export function Alert({ children, neutral, className }: AlertProps) {
       )}
     >
       <Icon className="mt-0.5 size-4 shrink-0" aria-hidden />
-      <div className="min-w-0 wrap-anywhere">{children}</div>
+      <div className="min-w-0 wrap-anywhere">{typeof children === "string" ? <InlineCode text={children} /> : children}</div>
     </div>
   );
 }

@@ -57,6 +57,25 @@ export function Select({ label, inline, hint, className, children, ...rest }: Se
   );
 }
 
+interface CheckProps {
+  label: string;
+  checked: boolean;
+  mono?: boolean;
+  onChange: (on: boolean) => void;
+}
+
+export const Check = ({ label, checked, mono, onChange }: CheckProps) => (
+  <label className="flex min-h-7 cursor-pointer items-center gap-2 text-sm pointer-coarse:min-h-10">
+    <input
+      type="checkbox"
+      className="size-4 shrink-0 accent-accent-fill"
+      checked={checked}
+      onChange={(event) => onChange(event.target.checked)}
+    />
+    <span className={cn("wrap-anywhere", mono && "font-mono text-xs")}>{label}</span>
+  </label>
+);
+
 interface SearchProps extends Omit<InputHTMLAttributes<HTMLInputElement>, "onChange"> {
   label: string;
   onChange: (text: string) => void;

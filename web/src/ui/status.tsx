@@ -27,12 +27,20 @@ const STATES: Record<State, Known> = {
   offline: { icon: CircleDashed, look: "text-faint" },
 };
 
+const lookOf = (value: string): Known => (STATES as Record<string, Known>)[value] ?? { icon: Circle, look: "text-soft" };
+
+/** The sign of a state, without its word. */
+export function StatusMark({ value }: { value: string }) {
+  const { icon: Icon, look, turning } = lookOf(value);
+  return <Icon className={cn("size-3.5 shrink-0", look, turning && "animate-turn")} strokeWidth={2.25} aria-hidden />;
+}
+
 /**
  * A state, by the word that the API has for it, which is also its accessible name. A newer service
  * may have others.
  */
 export function Status({ value, className }: { value: string; className?: string }) {
-  const { icon: Icon, look, hint, turning } = (STATES as Record<string, Known>)[value] ?? { icon: Circle, look: "text-soft" };
+  const { look, hint } = lookOf(value);
   return (
     <span
       role="status"
@@ -41,7 +49,7 @@ export function Status({ value, className }: { value: string; className?: string
       title={hint}
       className={cn("inline-flex shrink-0 items-center gap-1.5 text-xs font-medium whitespace-nowrap", look, className)}
     >
-      <Icon className={cn("size-3.5", turning && "animate-turn")} strokeWidth={2.25} aria-hidden />
+      <StatusMark value={value} />
       {value}
     </span>
   );

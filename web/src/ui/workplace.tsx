@@ -13,7 +13,7 @@ export function Workplace({ session, className }: { session: Session; className?
       {visible(name)}
       {branch !== undefined && (
         <>
-          <GitBranch className="mx-1 inline size-3 align-baseline" aria-hidden />
+          <GitBranch className="mx-1 inline size-3 -translate-y-px" aria-hidden />
           {visible(branch)}
         </>
       )}

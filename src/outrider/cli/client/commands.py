@@ -2,52 +2,61 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
 
 from outrider.cli.client import credentials
+from outrider.cli.client.arguments import AsJson, MachineName, MachineOption, Target
 from outrider.cli.client.attach import attach
-from outrider.cli.client.completion import complete_machine, complete_target
 from outrider.cli.client.event_commands import events
+from outrider.cli.client.inspect_commands import (
+    account,
+    approvals,
+    debug,
+    diff,
+    files,
+    queue,
+    screen,
+    status,
+    wait,
+)
+from outrider.cli.client.machine_commands import app as machine_app
 from outrider.cli.client.output import (
     ExitCode,
     UsageError,
     console,
     fail,
     is_terminal,
+    moment,
     print_json,
     print_table,
     print_text,
     session,
+    show_result,
 )
+from outrider.cli.client.questions import chosen_option, question_line, question_text
 from outrider.cli.client.target_names import find_agent, find_machine
+from outrider.cli.client.webhook_commands import app as webhook_app
+from outrider.cli.client.worktree_commands import app as worktree_app
 from outrider.contract.commands import Chat
 from outrider.contract.errors import OutriderError
 from outrider.contract.events import EventName
-from outrider.contract.resources import Message
+from outrider.contract.resources import Message, Session
 from outrider.contract.text import escaped_lines
-from outrider.sdk import Agent, ApprovalRequired, Delta, Outrider, PermissionDenied, Reply
+from outrider.sdk import (
+    Agent,
+    ApprovalRequired,
+    Delta,
+    Machine,
+    NewWorktree,
+    Outrider,
+    PermissionDenied,
+    Reply,
+)
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        autocompletion=complete_target,
-        help="A session id or its beginning, a type, a target id, or NICKNAME:cli|acp|ide:TYPE.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
 Words = Annotated[list[str], typer.Argument(metavar="TEXT", help="The message.")]
-MachineOption = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="MACHINE",
-        autocompletion=complete_machine,
-        help="The machine's nickname or id. Not needed if one is connected.",
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -66,40 +75,82 @@ def register(app: typer.Typer) -> None:
         run,
         events,
         login,
+        account,
+        approvals,
+        debug,
+        diff,
+        files,
+        queue,
+        screen,
+        status,
+        wait,
     ):
         app.command()(command)
+    app.add_typer(machine_app, name="machine")
+    app.add_typer(webhook_app, name="webhook")
+    app.add_typer(worktree_app, name="worktree")
 
 
-def ls(as_json: AsJson = False) -> None:
-    """List the running sessions, and the machines that have none."""
+def ls(
+    ended: Annotated[
+        bool, typer.Option("--ended", help="The sessions that have ended, the newest first.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="How many sessions. Default: 20 ended ones, else all."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the running sessions with what they ask, and the machines that have none."""
     with session(as_json=as_json) as client:
         machines = client.machines.list(state="all")
         try:
-            sessions = client.sessions.list(state="running", limit=1000)
+            sessions = client.sessions.list(
+                state="ended" if ended else "running", limit=limit or (20 if ended else 1000)
+            )
         except PermissionDenied:  # the key may only see machines
             sessions = []
         if as_json:
             print_json({"daemons": [one.daemon for one in machines], "sessions": sessions})
             return
         names = {machine.id: machine.nickname for machine in machines}
-        rows = [
-            [
-                one.id,
-                names.get(one.target_id.partition(":")[0], ""),
-                one.type,
-                one.status,
-                one.workspace.path if one.workspace else "",
-                one.title or "",
-            ]
-            for one in sessions
-        ]
-        busy = {one.target_id.partition(":")[0] for one in sessions}
-        rows += [
-            ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
-            for machine in machines
-            if machine.id not in busy
-        ]
-        print_table(["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"], rows)
+        if ended:
+            _list_ended(sessions, names)
+        else:
+            _list_running(sessions, machines, names)
+
+
+def _row(one: Session, names: Mapping[str, str], state: Sequence[str]) -> list[str]:
+    place = one.workspace.path if one.workspace else ""
+    machine = names.get(one.target_id.partition(":")[0], "")
+    return [one.id, machine, one.type, *state, place, one.title or ""]
+
+
+def _list_ended(sessions: Sequence[Session], names: Mapping[str, str]) -> None:
+    rows = [_row(one, names, [moment(one.ended_at), one.end_reason or ""]) for one in sessions]
+    head = ["SESSION", "MACHINE", "TYPE", "ENDED", "REASON", "DIRECTORY", "TITLE"]
+    print_table(head, rows)
+
+
+def _list_running(
+    sessions: Sequence[Session], machines: Sequence[Machine], names: Mapping[str, str]
+) -> None:
+    rows = [_row(one, names, [one.status]) for one in sessions]
+    busy = {one.target_id.partition(":")[0] for one in sessions}
+    rows += [
+        ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
+        for machine in machines
+        if machine.id not in busy
+    ]
+    asking = [(one, one.pending_action) for one in sessions if one.pending_action is not None]
+    if not is_terminal():
+        for row, one in zip(rows, sessions, strict=False):
+            if one.pending_action is not None:
+                row.append(question_line(one.pending_action))
+    print_table(["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"], rows)
+    if is_terminal():
+        for one, action in asking:
+            print_text(f"{one.id} asks: {question_text(action)}\n")
 
 
 def launch(  # noqa: PLR0917  # typer makes options of them
@@ -114,13 +165,24 @@ def launch(  # noqa: PLR0917  # typer makes options of them
     resume: Annotated[
         str | None, typer.Option(metavar="SESSION", help="Continue this ended session.")
     ] = None,
+    worktree: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH", help="In a git worktree of its own, with this branch."),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="COMMIT", help="Where a new branch begins. Default: HEAD."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start an agent; prints the session id."""
     with session(as_json=as_json) as client:
+        if base is not None and worktree is None:
+            raise UsageError("--base says where the branch of a worktree begins: give --worktree")
+        branch = None if worktree is None else NewWorktree(branch=worktree, base=base)
         machine = find_machine(client, on)
-        agent = machine.launch(type, dir=dir, model=model, resume=resume)
-        _show_result(agent.launched, agent.session_id or agent.id, as_json)
+        agent = machine.launch(type, dir=dir, model=model, resume=resume, worktree=branch)
+        show_result(agent.launched, agent.session_id or agent.id, as_json)
 
 
 def send(
@@ -137,7 +199,7 @@ def send(
         accepted = find_agent(client, target).send(" ".join(text), delivery=delivery)
         waits = "waits until the agent has finished its turn"
         line = f"{accepted.message_id} {waits if accepted.queued else 'sent'}"
-        _show_result(accepted, line, as_json)
+        show_result(accepted, line, as_json)
 
 
 def ask(
@@ -158,17 +220,18 @@ def ask(
             reply = agent.ask(" ".join(text), timeout=timeout)
         except ApprovalRequired as question:
             advice = f"`outrider approve {target}` or `outrider reject {target}`"
-            text_of_it = f"{question}\nAnswer with {advice}"
-            raise ApprovalRequired(text_of_it, action=question.action) from question
+            asked = str(question)
+            if question.action is not None:
+                asked = f"The agent asks: {question_text(question.action)}"
+            sentence = f"{asked}\nAnswer with {advice}; --option N chooses an option"
+            raise ApprovalRequired(sentence, action=question.action) from question
         if as_json:
             print_json(_reply_body(reply))
         elif reply.text:
             print_text(reply.text)
         if reply.status == "error":
             if not as_json:
-                reasons = [one.content for one in reply.messages if one.role == "system"]
-                text_of_it = " ".join(reasons) or "`outrider chat` may say why"
-                print(escaped_lines(f"outrider: The turn failed: {text_of_it}"), file=sys.stderr)
+                print(escaped_lines(f"outrider: The turn failed: {reply.error}"), file=sys.stderr)
             sys.exit(ExitCode.REFUSED)
 
 
@@ -291,7 +354,10 @@ def _print_message(message: Message) -> None:
         print_text(f"{message.kind}: {message.content}")
 
 
-Option = Annotated[str | None, typer.Option(metavar="ID", help="The option to choose.")]
+Option = Annotated[
+    str | None,
+    typer.Option(metavar="OPTION", help="The option to choose: its number, id or label."),
+]
 
 
 def approve(target: Target, option: Option = None, as_json: AsJson = False) -> None:
@@ -309,40 +375,44 @@ def _answer(
 ) -> None:
     with session(as_json=as_json) as client:
         agent = find_agent(client, target)
+        asked = agent.status().pending_action
+        chosen = None if asked is None else chosen_option(asked, action, option)
         resolve = agent.approve if action == "approve" else agent.reject
-        resolved = resolve(option_id=option)
+        resolved = resolve(
+            action_id=None if asked is None else asked.id,
+            option_id=option if chosen is None else chosen.id,
+        )
         done = "Approved" if action == "approve" else "Rejected"
-        _show_result(resolved, f"{done} ({resolved.option_id})", as_json)
+        labels = {} if asked is None else {one.id: one.label for one in asked.options}
+        text = f"{done}: {labels.get(resolved.option_id, resolved.option_id)}"
+        if asked is not None:
+            text = f"{question_text(asked)}\n{text}"
+        show_result(resolved, text, as_json)
 
 
 def interrupt(target: Target, as_json: AsJson = False) -> None:
     """Stop the agent's current turn."""
     with session(as_json=as_json) as client:
         interrupted = find_agent(client, target).interrupt()
-        _show_result(interrupted, interrupted.status, as_json)
+        show_result(interrupted, interrupted.status, as_json)
 
 
-def _show_result(result: object, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        print_text(text)
-
-
-def stop(target: Target, as_json: AsJson = False) -> None:
+def stop(
+    target: Target,
+    remove_worktree: Annotated[
+        bool,
+        typer.Option("--remove-worktree", help="Remove its git worktree too, without changes."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Stop the session, leaving nothing of it running."""
     with session(as_json=as_json) as client:
-        stopped = find_agent(client, target).stop()
-        _show_result(stopped, "\n".join(stopped.stopped), as_json)
+        stopped = find_agent(client, target).stop(remove_worktree=remove_worktree)
+        show_result(stopped, "\n".join(stopped.stopped), as_json)
 
 
 def run(
-    machine: Annotated[
-        str,
-        typer.Argument(
-            metavar="MACHINE", autocompletion=complete_machine, help="The nickname or id."
-        ),
-    ],
+    machine: MachineName,
     command: Annotated[
         list[str],
         typer.Argument(
@@ -382,4 +452,4 @@ def login(
     except OutriderError as error:
         fail(error, as_json=as_json)
     text = f"Logged in at {server} (account {account.id}); the key is in {path}"
-    _show_result(account, text, as_json)
+    show_result(account, text, as_json)

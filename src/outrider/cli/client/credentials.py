@@ -92,8 +92,18 @@ def save(server: str, key: str) -> Path:
     return path
 
 
-def connect() -> Outrider:
-    """Return a client with the credentials to use."""
+def connect(login: tuple[str, str] | None = None) -> Outrider:
+    """Return a client with the credentials to use.
+
+    Args:
+        login: email and password, in place of the key.
+    """
+    if login is not None:
+        named = os.environ.get(URL_VARIABLE)
+        if not named and not os.environ.get(PORT_VARIABLE):
+            saved = load_saved()
+            named = saved.server if saved else None
+        return Outrider(named, login=login)
     url, key = load()
     return Outrider(url, key)
 

@@ -1,12 +1,15 @@
 """What the commands print: tables and colors for people, JSON for programs, and exit codes."""
 
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
+import typer
 
 from outrider.cli.client.credentials import NotLoggedIn, connect
 from outrider.contract.errors import OutriderError
@@ -25,6 +28,9 @@ from outrider.sdk.errors import MissingApiKey
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+PASSWORD_VARIABLE: Final = "OUTRIDER_PASSWORD"  # noqa: S105  # a name
 
 
 class ExitCode(IntEnum):
@@ -75,10 +81,14 @@ def fail(error: OutriderError, *, as_json: bool) -> NoReturn:
 
 
 @contextmanager
-def session(*, as_json: bool) -> Iterator[Outrider]:
-    """Provide a client; an error ends the command with a sentence and its exit code."""
+def session(*, as_json: bool, login: tuple[str, str] | None = None) -> Iterator[Outrider]:
+    """Provide a client; an error ends the command with a sentence and its exit code.
+
+    Args:
+        login: email and password, for what an API key may not do.
+    """
     try:
-        with connect() as client:
+        with connect(login) as client:
             yield client
     except OutriderError as error:
         fail(error, as_json=as_json)
@@ -87,6 +97,44 @@ def session(*, as_json: bool) -> Iterator[Outrider]:
         sys.exit(ExitCode.DONE)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def user_login(email: str | None, *, as_json: bool) -> tuple[str, str]:
+    """Return the email and password of a user; asked for on a terminal if they are missing."""
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if sys.stdin.isatty():
+        email = email or typer.prompt("Email", err=True)
+        password = password or typer.prompt("Password", hide_input=True, err=True)
+    if not (email and password):
+        text = f"An API key may not do this: give --email, and {PASSWORD_VARIABLE}"
+        fail(UsageError(text), as_json=as_json)
+    return email, password
+
+
+def confirm(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask before something is destroyed; without a terminal, only `--yes` goes on."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(UsageError(f"{question} Give --yes to do it without a terminal"), as_json=as_json)
+    typer.confirm(question, abort=True, err=True)
+
+
+def show_result(result: object, text: str, as_json: bool) -> None:
+    """Print the result of a command: as JSON, or this text."""
+    if as_json:
+        print_json(result)
+    else:
+        print_text(text)
+
+
+def print_raw(text: str) -> None:
+    """Print a file or a patch: as it is into a pipe, escaped on a terminal."""
+    if is_terminal():
+        print_text(text.replace("\t", "    ").rstrip("\n"))
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def print_json(value: object) -> None:
@@ -99,6 +147,13 @@ def print_text(text: str) -> None:
     """Print text of the service or an agent, without what a terminal would obey."""
     sys.stdout.write(escaped_lines(text) + "\n")
     sys.stdout.flush()
+
+
+def moment(milliseconds: int | None) -> str:
+    """Return a time of the API in this machine's time zone; empty for None."""
+    if milliseconds is None:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
 
 
 def is_terminal() -> bool:

@@ -170,7 +170,7 @@ class _Examination(NamedTuple):
             service_checks.check_service(answering),
             service_checks.check_certificate(answering),
             service_checks.check_clock(answering),
-            service_checks.check_key(key),
+            service_checks.check_key(key, self.machine),
             service_checks.check_versions(answering, listed),
             service_checks.check_machine(listed, answering),
         ]

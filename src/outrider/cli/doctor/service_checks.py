@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from outrider import __version__
+from outrider.cli.counted import counted
 from outrider.cli.doctor.finding import Finding, failed, ok, skipped, warning
 from outrider.cloud.hosts import is_loopback
 
@@ -172,7 +173,7 @@ def check_certificate(facts: ServiceFacts) -> Finding:
     if days < _CERTIFICATE_DAYS:
         return warning(
             name,
-            f"the certificate expires in {days} days",
+            f"the certificate expires in {counted(days, 'day')}",
             "Renew the certificate of the service.",
         )
     return ok(name, f"valid for {days} more days")
@@ -193,9 +194,15 @@ def check_clock(facts: ServiceFacts) -> Finding:
     return ok("clock", "this machine and the service agree")
 
 
-def check_key(facts: KeyFacts) -> Finding:
-    """Check that the service accepts the API key."""
+def check_key(facts: KeyFacts, machine: MachineFacts) -> Finding:
+    """Check that the service accepts the API key.
+
+    A machine that is enrolled with a service elsewhere needs none: its agent has a token.
+    """
     login = "Run `outrider login --server URL` with a valid key."
+    is_agent_alone = machine.server is not None and not is_loopback_url(machine.server)
+    if facts.source is None and facts.problem is None and is_agent_alone:
+        return ok("key", "the machine agent needs none; `outrider login` stores one for commands")
     if facts.source is None:
         text = "there is no API key" if facts.problem is None else facts.problem
         return failed(

@@ -65,7 +65,7 @@ def access(enrolled_with: str | None) -> Access:
     try:
         key: str | None = credentials.load().key
     except OutriderError as error:
-        key, problem = None, str(error)
+        key, problem = None, None if str(error) == credentials.NO_KEY else str(error)
     named = os.environ.get(URL_VARIABLE) or (saved.server if saved else None)
     url = (named or enrolled_with or default_url()).rstrip("/").removesuffix(API_PATH)
     if key is None:

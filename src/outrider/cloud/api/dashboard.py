@@ -48,7 +48,6 @@ POLICY: Final = (
 )
 """The policy of the pages. xterm.js needs inline styles; scripts come from files only."""
 
-_COMMON: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -72,7 +71,7 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
     code = {"/sessions/{targetId}": session}
     icon = Response(
         (directory / "icon.svg").read_bytes(),
-        headers=_COMMON | {"Cache-Control": "max-age=3600"},
+        headers={"Cache-Control": "max-age=3600"},
         media_type="image/svg+xml",
     )
     return [
@@ -127,7 +126,7 @@ class _Dashboard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root = base_path(scope)
         base = f'<base href="{html.escape(root)}/"'
-        headers = _COMMON | {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         if self._code is not None:
             headers["Link"] = f"<{root}/assets/{self._code}>; rel=modulepreload"
         text = self._text.replace(self._BASE, base, 1)
@@ -166,7 +165,7 @@ class _Assets:
         name = request.path_params["name"]
         if name not in self._names or name.endswith(".gz"):
             raise HTTPException(404)
-        headers = _COMMON | {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
+        headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
         file = self._directory / name
         if f"{name}.gz" in self._names and "gzip" in request.headers.get("accept-encoding", ""):
             file = self._directory / f"{name}.gz"

@@ -144,7 +144,7 @@ def _response(title: str, body: str, script: str = "", status: int = 200) -> HTM
         f"<style>{_STYLE}</style><main><h1>{title}</h1>{body}</main>"
         + (f"<script>{script}</script>" if script else "")
     )
-    headers = {"Content-Security-Policy": _policy(script), "Referrer-Policy": "no-referrer"}
+    headers = {"Content-Security-Policy": _policy(script)}
     return HTMLResponse(html, status, headers=headers)
 
 

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from outrider.cloud.error_response import WHOLE_RESPONSE
+from outrider.cloud.error_response import SECURITY_HEADERS, WHOLE_RESPONSE
+from outrider.cloud.hosts import names_host
 from outrider.contract.errors import ErrorBody
 
 RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
@@ -20,15 +21,22 @@ RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
 
 METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 
+_STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=15552000")  # 180 days
+
 NO_ROUTE: Final = "none"
 """The route of requests that no endpoint serves."""
 
 
 class RequestMetrics:
-    """ASGI middleware that adds an `X-Request-Id` to every response and counts it."""
+    """ASGI middleware that adds the headers of every response, and counts it.
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+    Args:
+        is_tls: whether the service itself serves https; browsers are then told to use nothing else.
+    """
+
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry, *, is_tls: bool) -> None:
         self._app = app
+        self._is_tls = is_tls
         self._requests = Counter(
             "outrider_http_requests",
             "Requests answered, by route, method and status.",
@@ -49,10 +57,17 @@ class RequestMetrics:
         started_at = time.perf_counter()
         request_id = str(uuid_utils.uuid7()).encode()
         scope["request_id"] = request_id
+        # Programs of this machine listen at other ports of its loopback names, without https.
+        is_strict = self._is_tls and not names_host(scope, frozenset())
+        added = (
+            (b"x-request-id", request_id),
+            *SECURITY_HEADERS,
+            *((_STRICT_TRANSPORT,) if is_strict else ()),
+        )
 
         def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] in RESPONSES:
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                message["headers"] = [*message["headers"], *added]
                 self._count(scope, message["status"], time.perf_counter() - started_at)
             return send(message)
 

@@ -1,0 +1,172 @@
+"""The commands that read: `outrider status`, `diff`, `files`, `queue`, `approvals` and others."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from outrider.cli.client.arguments import AsJson, Target
+from outrider.cli.client.output import (
+    ExitCode,
+    UsageError,
+    moment,
+    print_json,
+    print_raw,
+    print_table,
+    print_text,
+    session,
+    show_result,
+)
+from outrider.cli.client.questions import question_text
+from outrider.cli.client.target_names import find_agent
+from outrider.cli.counted import counted
+from outrider.contract.commands import AgentState, Directory
+
+Base = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMIT",
+        help="Compare with this commit, branch or tag; `start`: with "
+        "the commit at which the session began. Default: HEAD.",
+    ),
+]
+
+
+def status(target: Target, as_json: AsJson = False) -> None:
+    """Print what an agent is doing, and what it asks."""
+    with session(as_json=as_json) as client:
+        state = find_agent(client, target).status()
+        show_result(state, _state_text(state), as_json)
+
+
+def _state_text(state: AgentState) -> str:
+    lines = [
+        f"{state.session_id}  {state.agent_type}  {state.status}  {state.title or ''}".rstrip(),
+        f"Directory  {state.workspace.path if state.workspace else '(none)'}",
+    ]
+    lines += [f"{one.label}  {one.value}" for one in state.summary_metadata.items]
+    for control in state.controls:
+        choices = f"  (of {', '.join(control.options)})" if control.options else ""
+        lines.append(f"{control.id}  {control.value}{choices}")
+    if state.error:
+        lines.append(f"Error  {state.error}")
+    if state.pending_action is not None:
+        lines.append(f"It asks: {question_text(state.pending_action)}")
+    return "\n".join(lines)
+
+
+def wait(
+    target: Target,
+    timeout: Annotated[int, typer.Option(min=0, max=60, help="Seconds to wait.")] = 25,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until the agent is idle, asks or has failed; ends with 4 if it is still at work."""
+    with session(as_json=as_json) as client:
+        waited = find_agent(client, target).wait(timeout=timeout)
+        text: str = waited.reason
+        if waited.pending_action is not None:
+            text += f"\nIt asks: {question_text(waited.pending_action)}"
+        show_result(waited, text, as_json)
+        if waited.reason == "timeout":
+            sys.exit(ExitCode.TIMEOUT)
+
+
+def approvals(as_json: AsJson = False) -> None:
+    """List what the agents of the account ask."""
+    with session(as_json=as_json) as client:
+        pending = client.approvals.pending()
+        if as_json:
+            print_json({"approvals": pending})
+            return
+        for one in pending:
+            place = one.title or (one.workspace.path if one.workspace else "")
+            print_text(f"{one.session_id}  {one.nickname}  {one.type}  {place}".rstrip())
+            print_text("  " + question_text(one.action).replace("\n", "\n  "))
+
+
+def diff(target: Target, base: Base = None, as_json: AsJson = False) -> None:
+    """Print the changes in the session's directory, as a patch of git."""
+    with session(as_json=as_json) as client:
+        changes = find_agent(client, target).diff(base=base)
+        if as_json:
+            print_json(changes)
+            return
+        print_raw(changes.patch)
+        if changes.truncated:
+            print("outrider: The patch is cut: it is too long", file=sys.stderr)
+
+
+def files(
+    target: Target,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="In the session's directory.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a directory of the session, or print a file."""
+    with session(as_json=as_json) as client:
+        content = find_agent(client, target).files(path)
+        if as_json:
+            print_json(content)
+        elif isinstance(content, Directory):
+            rows = [[one.type, str(one.size), one.name] for one in content.entries]
+            print_table(["TYPE", "SIZE", "NAME"], rows)
+        elif content.binary:
+            raise UsageError(f"{content.path} is a binary file of {content.size} bytes")
+        else:
+            print_raw(content.text or "")
+            if content.truncated:
+                print("outrider: The file is cut: it is too long", file=sys.stderr)
+
+
+def screen(target: Target, as_json: AsJson = False) -> None:
+    """Print what the terminal of an agent shows."""
+    with session(as_json=as_json) as client:
+        shown = find_agent(client, target).screen()
+        show_result(shown, shown.text, as_json)
+
+
+def queue(
+    target: Target,
+    withdraw: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="Take this message back, by its id.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the messages that wait for the agent, or take one back."""
+    with session(as_json=as_json) as client:
+        agent = find_agent(client, target)
+        if withdraw is not None:
+            taken = agent.withdraw(withdraw)
+            show_result(taken, f"{taken.message_id} is taken back", as_json)
+            return
+        messages = agent.queue()
+        if as_json:
+            print_json({"success": True, "messages": messages})
+        else:
+            rows = [[one.message_id, moment(one.created_at), one.text] for one in messages]
+            print_table(["MESSAGE", "SENT", "TEXT"], rows)
+
+
+def debug(target: Target, as_json: AsJson = False) -> None:
+    """Print the session's debug bundle, for an issue report; secrets are removed."""
+    with session(as_json=as_json) as client:
+        bundle = find_agent(client, target).debug()
+        show_result(bundle, bundle.text, as_json)
+
+
+def account(as_json: AsJson = False) -> None:
+    """Print the account's plan, its use this month, its limits, and this key."""
+    with session(as_json=as_json) as client:
+        found = client.account()
+        usage, limits = found.usage, found.limits
+        calls = "unlimited" if usage.limit is None else usage.limit
+        per_key = counted(limits.requests_per_minute_per_key, "request")
+        lines = [
+            f"{found.id}  plan {found.plan}",
+            f"Calls     {usage.calls} in {usage.month} of {calls}",
+            f"A minute  {per_key} of a key, {limits.requests_per_minute_per_ip} of an address",
+            f"Webhooks  {'unlimited' if limits.webhooks is None else limits.webhooks}",
+        ]
+        lines += [f"Key       {one.name}: {', '.join(one.scopes)}" for one in found.keys]
+        show_result(found, "\n".join(lines), as_json)

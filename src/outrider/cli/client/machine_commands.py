@@ -1,0 +1,81 @@
+"""`outrider machine …`: what a machine can launch, its terminals and its connection."""
+
+from typing import Annotated
+
+import typer
+
+from outrider.cli.client.arguments import AsJson, Email, MachineName, Yes
+from outrider.cli.client.output import (
+    confirm,
+    print_json,
+    print_table,
+    print_text,
+    session,
+    show_result,
+    user_login,
+)
+from outrider.cli.client.target_names import find_machine
+from outrider.cli.counted import counted
+
+app = typer.Typer(no_args_is_help=True, help="Machines.")
+
+
+@app.command()
+def show(machine: MachineName, as_json: AsJson = False) -> None:
+    """Print a machine's state, and the types of agents that it can launch."""
+    with session(as_json=as_json) as client:
+        state = find_machine(client, machine).status()
+        if as_json:
+            print_json(state)
+            return
+        print_text(
+            f"{state.id}  {state.nickname}  {'online' if state.connected else 'offline'}  "
+            f"{state.platform}  {state.version}  {counted(len(state.sessions), 'session')}"
+        )
+        rows = [
+            [one.type, one.category, one.display_name, one.error or one.path or ""]
+            for one in state.available_providers
+            if one.installed
+        ]
+        print_table(["TYPE", "KIND", "NAME", "PROGRAM"], rows)
+
+
+@app.command()
+def terminals(
+    machine: MachineName,
+    close: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Close this one, with all that runs in it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named terminals, or close one."""
+    with session(as_json=as_json) as client:
+        found = find_machine(client, machine)
+        if close is not None:
+            show_result(found.close_terminal(close), f"{close} is closed", as_json)
+            return
+        every = found.terminals()
+        if as_json:
+            print_json({"success": True, "terminals": every})
+        else:
+            rows = [[one.name, "busy" if one.busy else "idle"] for one in every]
+            print_table(["NAME", "STATE"], rows)
+
+
+@app.command()
+def disconnect(machine: MachineName, email: Email = None, as_json: AsJson = False) -> None:
+    """Close a machine's connection; it comes back by itself. Needs a user's login."""
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        found = find_machine(client, machine)
+        show_result(found.disconnect(), f"{found.nickname} is disconnected", as_json)
+
+
+@app.command()
+def revoke(
+    machine: MachineName, email: Email = None, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Revoke a machine's token: it has to be set up again. Needs a user's login."""
+    confirm(f"Revoke the machine {machine}?", yes=yes, as_json=as_json)
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        found = find_machine(client, machine)
+        show_result(found.revoke(), f"{found.nickname} is revoked", as_json)

@@ -1,0 +1,181 @@
+"""`outrider webhook …`: subscriptions and their deliveries.
+
+An API key may list them; what changes them needs a user's login.
+"""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from outrider.cli.client.arguments import AsJson, Email, Yes
+from outrider.cli.client.output import (
+    ExitCode,
+    confirm,
+    moment,
+    print_json,
+    print_table,
+    session,
+    show_result,
+    user_login,
+)
+from outrider.cli.counted import counted
+from outrider.contract.webhooks import Delivered
+
+app = typer.Typer(no_args_is_help=True, help="Webhooks.")
+
+WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id.")]
+DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id.")]
+
+
+@app.command("ls")
+def list_webhooks(as_json: AsJson = False) -> None:
+    """List the webhooks."""
+    with session(as_json=as_json) as client:
+        webhooks = client.webhooks.list()
+        if as_json:
+            print_json({"webhooks": webhooks})
+            return
+        rows = [
+            [
+                one.id,
+                "active" if one.active else "paused",
+                one.last_delivery.status if one.last_delivery else "",
+                ",".join(one.events),
+                one.url,
+            ]
+            for one in webhooks
+        ]
+        print_table(["WEBHOOK", "STATE", "LAST", "EVENTS", "URL"], rows)
+
+
+@app.command()
+def create(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to send events.")],
+    events: Annotated[
+        str, typer.Option(metavar="NAMES", help="Separated by commas; `*` stands for all.")
+    ] = "*",
+    email: Email = None,
+    as_json: AsJson = False,
+) -> None:
+    """Subscribe a URL to events; prints the id and the secret, which is shown this once."""
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        made = client.webhooks.create(url, [name.strip() for name in events.split(",")])
+        show_result(made, f"{made.id}\n{made.secret}", as_json)
+
+
+@app.command()
+def pause(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
+    """Send no more events to a webhook."""
+    _switch(webhook, email, as_json, active=False)
+
+
+@app.command()
+def resume(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
+    """Send events to a webhook again."""
+    _switch(webhook, email, as_json, active=True)
+
+
+def _switch(webhook: str, email: str | None, as_json: bool, *, active: bool) -> None:
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        changed = client.webhooks.update(webhook, active=active)
+        show_result(changed, f"{webhook} is {'active' if active else 'paused'}", as_json)
+
+
+@app.command()
+def delete(
+    webhook: WebhookId, email: Email = None, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Delete a webhook with its deliveries."""
+    confirm(f"Delete the webhook {webhook} and its deliveries?", yes=yes, as_json=as_json)
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        show_result(client.webhooks.delete(webhook), f"{webhook} is deleted", as_json)
+
+
+@app.command("test")
+def send_test(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
+    """Send a test event; ends with 1 if the receiver does not accept it."""
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        _show_delivered(client.webhooks.test(webhook), as_json)
+
+
+@app.command()
+def rotate_secret(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
+    """Print a new secret; the old one stays valid for 24 hours."""
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        changed = client.webhooks.rotate_secret(webhook)
+        show_result(changed, changed.secret, as_json)
+
+
+@app.command()
+def deliveries(
+    webhook: WebhookId,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest ones.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the deliveries of a webhook, the newest first."""
+    with session(as_json=as_json) as client:
+        found = client.webhooks.deliveries(webhook, limit=limit)
+        if as_json:
+            print_json({"deliveries": found})
+            return
+        rows = [
+            [
+                one.id,
+                moment(one.created_at),
+                one.status,
+                one.event,
+                f"status {one.status_code}" if one.status_code else one.error or "",
+            ]
+            for one in found
+        ]
+        print_table(["DELIVERY", "CREATED", "STATUS", "EVENT", "OUTCOME"], rows)
+
+
+@app.command()
+def delivery(webhook: WebhookId, delivery: DeliveryId, as_json: AsJson = False) -> None:
+    """Print a delivery: its request, and what the receiver answered in each attempt."""
+    with session(as_json=as_json) as client:
+        found = client.webhooks.delivery(webhook, delivery)
+        lines = [f"{found.id}  {found.event}  {found.status}"]
+        lines += [f"{name}: {value}" for name, value in found.request_headers.items()]
+        lines += ["", found.request_body, ""]
+        for attempt in found.attempts:
+            outcome = f"status {attempt.status_code}" if attempt.status_code else attempt.error
+            lines.append(f"{attempt.attempt}  {moment(attempt.started_at)}  {outcome}")
+            if attempt.response_body:
+                lines.append(attempt.response_body)
+        show_result(found, "\n".join(lines), as_json)
+
+
+@app.command()
+def resend(
+    webhook: WebhookId, delivery: DeliveryId, email: Email = None, as_json: AsJson = False
+) -> None:
+    """Deliver an event again; ends with 1 if the receiver does not accept it."""
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        _show_delivered(client.webhooks.resend(webhook, delivery), as_json)
+
+
+@app.command()
+def replay(
+    webhook: WebhookId,
+    hours: Annotated[float, typer.Option(min=0, help="What has failed in these hours.")] = 24,
+    email: Email = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver again what has failed."""
+    since = int((time.time() - hours * 3600) * 1000)
+    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+        replayed = client.webhooks.replay(webhook, since=max(0, since))
+        text = f"{counted(replayed.count, 'event')} to be delivered again"
+        show_result(replayed, text, as_json)
+
+
+def _show_delivered(delivered: Delivered, as_json: bool) -> None:
+    one = delivered.delivery
+    outcome = f"status {one.status_code}" if one.status_code else one.error
+    show_result(delivered, f"{one.id}  {one.status}  {outcome}", as_json)
+    if not delivered.success:
+        sys.exit(ExitCode.REFUSED)

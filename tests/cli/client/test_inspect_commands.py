@@ -1,0 +1,137 @@
+"""The commands that show a session: its question, changes, files, queue and worktree."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outrider.sdk import AsyncMachine
+from tests.rig.command_line import CommandLine
+from tests.rig.processes import TerminalProgram
+from tests.sdk.conftest import Workplace
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+IDENTITY = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with a commit."""
+    for command in (
+        ("init", "--quiet", "--initial-branch=main"),
+        (*IDENTITY, "commit", "--quiet", "--allow-empty", "--message=Begin"),
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+async def test_a_question_is_shown_and_answered_by_its_number(
+    command: CommandLine, env: dict[str, str], tmp_path: Path
+) -> None:
+    session = (await command("launch", "demo", "--dir", str(tmp_path), env=env)).out.strip()
+    asked = await command("ask", session, "tool", env=env)
+    assert asked.code == 1
+    assert "  2  Allow always\n" in asked.err
+    listed = await command("ls", env=env)
+    (row,) = [line for line in listed.out.splitlines() if line.startswith(session)]
+    assert "1 Allow once; 2 Allow always; 3 Reject" in row.split("\t")[6]
+    pending = await command("approvals", env=env)
+    status = await command("status", session, env=env)
+    waited = await command("wait", session, env=env)
+    for shown in (pending, status, waited):
+        assert shown.code == 0
+        assert "3  Reject" in shown.out
+        assert "demo.txt" in shown.out
+    unknown = await command("approve", session, "--option", "9", env=env)
+    assert unknown.code == 2
+    assert "1  Allow once" in unknown.err
+    rejected = await command("reject", session, "--option", "3", env=env)
+    assert rejected.code == 0
+    assert rejected.out.endswith("Rejected: Reject\n")
+    nothing = await command("approve", session, "--json", env=env)
+    assert (nothing.code, json.loads(nothing.out)["code"]) == (1, "NO_PENDING_ACTION")
+    async with TerminalProgram("-m", "outrider", "ls", env=env) as terminal:
+        assert await terminal.ends() == 0
+    await command("stop", session, env=env)
+    ended = await command("ls", "--ended", "--limit", "1000", env=env)
+    (row,) = [line for line in ended.out.splitlines() if line.startswith(session)]
+    assert row.split("\t")[4] == "stopped"
+    assert session in [
+        one["id"] for one in (await command("ls", "--ended", "--json", env=env)).json()["sessions"]
+    ]
+
+
+async def test_changes_files_and_worktree(
+    command: CommandLine, env: dict[str, str], repository: Path
+) -> None:
+    usage = await command("launch", "demo", "--base", "main", env=env)
+    assert usage.code == 2
+    options = ("--dir", str(repository), "--worktree", "try", "--base", "main")
+    session = (await command("launch", "demo", *options, env=env)).out.strip()
+    asked = await command("ask", session, "edit", env=env)
+    assert asked.code == 1
+    assert (await command("approve", session, env=env)).code == 0
+    assert (await command("wait", session, "--timeout", "60", env=env)).out == "idle\n"
+    patch = await command("diff", session, "--base", "start", env=env)
+    assert "+++ b/demo.txt\n" in patch.out
+    assert (await command("diff", session, "--json", env=env)).json()["branch"] == "try"
+    listed = await command("files", session, env=env)
+    assert "demo.txt" in listed.out
+    text = (await command("files", session, "demo.txt", env=env)).out
+    assert text
+    assert text in (await command("files", session, "demo.txt", "--json", env=env)).json()["text"]
+    dirty = await command("stop", session, "--remove-worktree", env=env)
+    assert dirty.code == 1
+    assert (await command("stop", session, env=env)).code == 0
+    kept = await command("worktree", "rm", session, "--json", env=env)
+    assert (kept.code, json.loads(kept.out)["code"]) == (1, "WORKTREE_DIRTY")
+
+    clean = ("--dir", str(repository), "--worktree", "clean")
+    session = (await command("launch", "demo", *clean, env=env)).out.strip()
+    place = (await command("status", session, "--json", env=env)).json()["workspace"]["path"]
+    assert (await command("stop", session, env=env)).code == 0
+    assert (await command("worktree", "rm", session, env=env)).out == f"{place}\n"
+
+
+async def test_messages_that_wait_are_listed_and_taken_back(
+    command: CommandLine, env: dict[str, str], tmp_path: Path
+) -> None:
+    session = (await command("launch", "demo", "--dir", str(tmp_path), env=env)).out.strip()
+    await command("send", session, "silent 600", env=env)
+    queued = (await command("send", session, "Later", "--json", env=env)).json()["messageId"]
+    at_work = await command("wait", session, "--timeout", "0", env=env)
+    assert (at_work.code, at_work.out) == (4, "timeout\n")
+    listed = await command("queue", session, env=env)
+    assert listed.out.startswith(f"{queued}\t")
+    taken = await command("queue", session, "--withdraw", queued, "--json", env=env)
+    assert taken.json()["messageId"] == queued
+    assert (await command("queue", session, env=env)).out == ""
+    debug = await command("debug", session, env=env)
+    assert session in debug.out
+    await command("stop", session, env=env)
+
+
+async def test_the_screen_of_a_terminal_agent(
+    command: CommandLine, env: dict[str, str], tmp_path: Path
+) -> None:
+    session = (await command("launch", "shell", "--dir", str(tmp_path), env=env)).out.strip()
+    shown = await command("screen", session, env=env)
+    assert shown.out.startswith("sh>")
+    await command("stop", session, env=env)
+
+
+async def test_a_machine_and_the_account(
+    command: CommandLine, env: dict[str, str], machine: AsyncMachine, workplace: Workplace
+) -> None:
+    shown = await command("machine", "show", "laptop", env=env)
+    assert shown.out.startswith(f"{workplace.machine_id}  laptop  online")
+    assert "\ndemo\tacp\tDemo agent\t" in shown.out
+    await machine.run("true", name="kept")
+    assert (await command("machine", "terminals", "laptop", env=env)).out == "kept\tidle\n"
+    closed = await command("machine", "terminals", "laptop", "--close", "kept", env=env)
+    assert closed.out == "kept is closed\n"
+    account = await command("account", env=env)
+    assert " of unlimited\n" in account.out
+    assert (await command("account", "--json", env=env)).json()["plan"] == "enterprise"
