@@ -101,7 +101,7 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
   const { worktree, endReason } = session;
   return (
     <li className="border-b border-line">
-      <div className="relative flex items-center gap-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6">
+      <div className="relative grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:flex sm:px-6">
         <div className="flex min-w-0 grow flex-col">
           <div className="flex min-w-0 items-baseline gap-x-3">
             <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium sm:min-w-2/5">
@@ -120,11 +120,11 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
                 </span>
               )
             )}
-            {machine && <span className="max-w-40 shrink-0 truncate">{visible(machine)}</span>}
+            {machine && <span className="max-w-40 truncate sm:shrink-0">{visible(machine)}</span>}
           </p>
           {!session.resumable && <p className="truncate text-xs text-faint" title={reason}>{reason}</p>}
         </div>
-        <div className="flex shrink-0 flex-col items-end text-xs whitespace-nowrap text-faint sm:w-32">
+        <div className="flex shrink-0 gap-x-3 text-xs whitespace-nowrap text-faint sm:w-32 sm:flex-col sm:items-end">
           <Status value={session.state ?? "ended"} className="sr-only" />
           <span className={cn("flex items-center gap-1 font-medium", endReason && LOOKS[endReason])} aria-hidden={!endReason}>
             {endReason === "crashed" && <CircleX className="size-3.5" strokeWidth={2.25} aria-hidden />}
@@ -132,7 +132,7 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
           </span>
           {session.endedAt != null && <Age at={session.endedAt} />}
         </div>
-        <div className="flex shrink-0 gap-2 sm:min-w-26 sm:justify-end">
+        <div className="flex shrink-0 gap-2 max-sm:col-start-2 max-sm:row-span-2 max-sm:row-start-1 sm:min-w-26 sm:justify-end">
           {worktree?.created && !worktree.removed && (
             <Button
               look="quiet"

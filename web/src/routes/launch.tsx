@@ -8,7 +8,7 @@ import { machineQuery, machinesQuery, queryClient } from "@/api/queries";
 import { keepForm, readForm } from "@/session/drafts";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
-import { Dialog } from "@/ui/dialog";
+import { Dialog, DialogActions } from "@/ui/dialog";
 import { Alert } from "@/ui/feedback";
 import { Check, Field, Select } from "@/ui/field";
 
@@ -138,11 +138,11 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
           onChange={(event) => set({ model: event.target.value })}
         />
         {error && <Alert>{error}</Alert>}
-        <div className="flex justify-end">
+        <DialogActions>
           <Button type="submit" look="primary" busy={busy} disabled={!agent}>
             {t("launch.submit")}
           </Button>
-        </div>
+        </DialogActions>
       </form>
     </Dialog>
   );

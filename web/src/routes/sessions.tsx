@@ -131,7 +131,7 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
   const error = session.status === "error" ? session.error : null;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:h-11 sm:px-6 sm:py-0">
-      <Status value={session.status} className={cn("max-sm:order-last sm:w-36", offline && "opacity-60")} />
+      <Status value={session.status} className={cn("max-sm:order-last sm:w-36", offline && "text-faint [&_svg]:text-faint")} />
       <div className="flex min-w-0 grow flex-col gap-x-3 sm:flex-row sm:items-baseline">
         <RowLink
           to="/sessions/$targetId"
@@ -141,7 +141,7 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
           {visible(session.title ?? session.type)}
         </RowLink>
         <span className="truncate text-sm text-faint max-sm:hidden sm:shrink-4">
-          {session.title && !error?.startsWith(session.name) ? session.name : ""}
+          {session.title && !error?.startsWith(session.name) && <span className="max-lg:hidden">{session.name}</span>}
           {error && <span className="text-bad"> {visible(error)}</span>}
         </span>
         <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:min-w-24 sm:shrink-2">

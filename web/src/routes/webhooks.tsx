@@ -7,7 +7,7 @@ import { queryClient, webhooksQuery } from "@/api/queries";
 import { keepDraft, keepForm, readDraft, readForm } from "@/session/drafts";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
-import { Dialog } from "@/ui/dialog";
+import { Dialog, DialogActions } from "@/ui/dialog";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Check, Field } from "@/ui/field";
 import { Page } from "@/ui/page";
@@ -184,12 +184,11 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
           )}
         </fieldset>
         {error && <Alert>{error}</Alert>}
-        {/* In view below however many events. */}
-        <div className="sticky -bottom-4 -mx-4 -mb-4 flex justify-end border-t border-line bg-raised p-4 sm:-bottom-5 sm:-mx-5 sm:-mb-5 sm:p-5">
+        <DialogActions>
           <Button type="submit" look="primary" busy={busy} disabled={url.trim() === ""}>
             {t("webhooks.create")}
           </Button>
-        </div>
+        </DialogActions>
       </form>
     </Dialog>
   );

@@ -46,6 +46,11 @@ export function Dialog({ open, onOpenChange, title, children, wide, first, class
   );
 }
 
+/** The buttons at the end of a dialog's form: in view, however long the form is. */
+export const DialogActions = ({ children }: { children: ReactNode }) => (
+  <div className="sticky -bottom-4 -mx-4 -mb-4 flex justify-end bg-raised p-4 pt-3 sm:-bottom-5 sm:-mx-5 sm:-mb-5 sm:p-5 sm:pt-3">{children}</div>
+);
+
 interface ConfirmProps {
   open: boolean;
   onOpenChange: (open: boolean) => void;

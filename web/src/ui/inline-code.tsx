@@ -6,7 +6,7 @@ export function InlineCode({ text }: { text: string }) {
     i % 2 === 0 ? (
       <Fragment key={i}>{part}</Fragment>
     ) : (
-      <code key={i} className="rounded-sm bg-press px-1 font-mono text-[0.92em]">
+      <code key={i} className="font-mono text-[0.96em] wrap-anywhere">
         {part}
       </code>
     ),
