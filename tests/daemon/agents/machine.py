@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -328,6 +330,28 @@ async def until(
         assert now < deadline, f"not within {seconds} s: {why()}"
         # A look that takes long (the process table) must not keep a core busy.
         await asyncio.sleep(min(max(0.01, now - before), 0.1))
+
+
+def objects_of_agents() -> Counter[str]:
+    """Return how many objects of each class of the machine agent's part for agents there are.
+
+    Not what is kept of each session that has ended: its record.
+    """
+    gc.collect()
+    classes = (type(each) for each in gc.get_objects())
+    return Counter(
+        f"{each.__module__}.{each.__qualname__}"
+        for each in classes
+        if each.__module__.startswith("outrider.daemon.agents.")
+    )
+
+
+async def end_many(box: Machine, kind: str, count: int) -> None:
+    """Launch sessions one after the other, each with a turn, and end them."""
+    for _ in range(count):
+        agent = await box.launch(kind=kind)
+        await agent.turn("hello")
+        await box.sessions.stop(StopCli(cli_type=kind, session_id=agent.id))
 
 
 def running_in(home: Path) -> list[str]:

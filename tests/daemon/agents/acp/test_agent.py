@@ -21,7 +21,14 @@ from outrider.contract.errors import ApiError
 from outrider.contract.resources import FileDiff, FileLocation, Message, Tool
 from outrider.daemon.agents.chat_log import ChatLog, chat_file
 from tests.daemon.agents.acp.conftest import provider_file
-from tests.daemon.agents.machine import Agent, Machine, running_in, until
+from tests.daemon.agents.machine import (
+    Agent,
+    Machine,
+    end_many,
+    objects_of_agents,
+    running_in,
+    until,
+)
 from tests.daemon.agents.scenario import said
 from tests.daemon.agents.test_deltas import Sink
 
@@ -486,3 +493,10 @@ async def test_the_machine_forgets_chats_of_sessions_that_are_no_more(
     await box.stop()
     await box.start()
     assert not stray.exists()
+
+
+async def test_sessions_that_have_ended_leave_only_their_records(box: Machine) -> None:
+    await end_many(box, "scripted", 2)
+    before = objects_of_agents()
+    await end_many(box, "scripted", 8)
+    assert objects_of_agents() == before

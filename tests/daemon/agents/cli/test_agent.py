@@ -21,7 +21,15 @@ from outrider.daemon.agents.cli.tmux_control import HEIGHT, WIDTH
 from outrider.daemon.agents.cli.transcripts.transcript import Transcript
 from tests.daemon.agents.cli.test_open_message import SPECS, RecordedTranscript, World
 from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import Machine, kill_server, machine, running_in, until
+from tests.daemon.agents.machine import (
+    Machine,
+    end_many,
+    kill_server,
+    machine,
+    objects_of_agents,
+    running_in,
+    until,
+)
 from tests.daemon.agents.scenario import press
 
 pytestmark = pytest.mark.timeout(120)
@@ -232,6 +240,13 @@ async def test_how_a_program_ended_that_a_person_left(
     await until(lambda: agent.ended is not None)
     assert agent.ended is not None
     assert agent.ended.end_reason == reason
+
+
+async def test_sessions_that_have_ended_leave_only_their_records(box: Machine) -> None:
+    await end_many(box, "echo", 2)
+    before = objects_of_agents()
+    await end_many(box, "echo", 8)
+    assert objects_of_agents() == before
 
 
 def without_terminal(world: World, transcript: Transcript) -> CliAgent:
