@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from outrider.contract.commands import ChatInput, SendChat
@@ -222,6 +223,25 @@ async def test_a_restart_of_the_machine_agent_is_no_turn(box: Machine) -> None:
     await agent.until("idle")
     assert await agent.turn("again")
     assert box.event_names() == [*before, "generating_started", "generating_completed"]
+
+
+async def test_an_agent_whose_tmux_does_not_answer_is_left_alone(box: Machine) -> None:
+    """As on a busy machine: it is not taken for gone, and restored by the next start."""
+    agent = await box.launch()
+    pid = agent.pid
+    server = psutil.Process(pid).parent()
+    assert server is not None
+    await box.stop()
+    server.suspend()
+    try:
+        await box.start()
+        assert box.sessions.describe() == []
+        await box.stop()
+    finally:
+        server.resume()
+    await box.start()
+    await agent.until("idle")
+    assert agent.pid == pid
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "exited"), (3, "crashed")])

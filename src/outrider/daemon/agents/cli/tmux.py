@@ -162,16 +162,20 @@ class Tmux:
 
     async def _discard(self, name: str) -> None:
         """Close the window of an `open` that failed or was cancelled: it may have been opened."""
-        pane = await self.find(name)
-        if pane is not None:
-            with contextlib.suppress(TmuxError):
+        with contextlib.suppress(TmuxError):
+            pane = await self.find(name)
+            if pane is not None:
                 await self.run("kill-pane", "-t", pane.id)
 
     async def find(self, name: str) -> Pane | None:
-        """Return the pane of the window called `name`, None if there is none."""
+        """Return the pane of the window called `name`, None if there is none.
+
+        Raises:
+            TmuxError: tmux did not answer, so that it may be there.
+        """
         try:
             return next((pane for pane in await self.panes() if pane.name == name), None)
-        except TmuxError:
+        except TmuxGone:
             return None
 
     async def server(self) -> str | None:
