@@ -23,6 +23,7 @@ from outrider.cloud.settings import Settings
 from outrider.daemon.settings import DaemonSettings
 from tests.conftest import early_in_a_window
 from tests.rig.patience import PATIENCE, eventually
+from tests.rig.people import PAGE_SECRET
 from tests.rig.processes import PROCESS_PATIENCE, Program, TerminalProgram, environment, outrider
 from tests.rig.stores import SQLite
 from tests.system.up import Up
@@ -68,6 +69,7 @@ async def opens_signed_in(up: Up, greeting: str) -> None:
     assert f"{link.scheme}://{link.netloc}{link.path}" == f"{up.url}/login"
     body = {"token": link.fragment.removeprefix("once=")}
     async with httpx.AsyncClient(base_url=up.url, timeout=PATIENCE) as browser:
+        browser.headers["X-Outrider-Page-Secret"] = PAGE_SECRET
         first = await browser.post("/api/v1/auth/link", json=body)
         assert first.status_code == 200, first.text
         assert (await browser.get("/api/v1/account")).status_code == 200
