@@ -63,7 +63,7 @@ async def listed(client: Client, name: str, agent: str, **arguments: Any) -> Any
     found: list[Any] = []
 
     async def has_it() -> bool:
-        (entries,) = (await tool(client, name, **arguments)).values()
+        entries, *_ = (await tool(client, name, **arguments)).values()
         found[:] = [one for one in entries if one["targetId"] == agent]
         return bool(found)
 
@@ -86,6 +86,7 @@ async def every_tool(client: Client, project: Path) -> None:
     assert len((await client.list_tools()).tools) == 13
     (machine,) = (await tool(client, "list_machines"))["machines"]
     where = machine["nickname"]
+    assert "demo" in machine["types"]
     made = await tool(
         client, "run_command", machine=where, command="git init -q; pwd", cwd=str(project)
     )

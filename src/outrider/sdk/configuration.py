@@ -36,10 +36,15 @@ class Configuration(NamedTuple):
     login: Login | None = None
 
 
-def default_url() -> str:
-    """Return the address where `outrider up` listens, on the port of this environment."""
+def url_of_port() -> str | None:
+    """Return the address of the service on the port of this environment; None if it names none."""
     port = os.environ.get(PORT_VARIABLE, "")
-    return f"http://127.0.0.1:{port}" if port.isdecimal() and int(port) else DEFAULT_URL
+    return f"http://127.0.0.1:{port}" if port.isdecimal() and int(port) else None
+
+
+def default_url() -> str:
+    """Return the address where `outrider up` listens."""
+    return url_of_port() or DEFAULT_URL
 
 
 def configuration(

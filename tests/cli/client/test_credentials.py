@@ -41,4 +41,5 @@ def test_the_port_alone_names_the_service_of_this_machine(monkeypatch: pytest.Mo
     assert load() == Credentials("http://127.0.0.1:9123", "ork_1")
     assert configuration(None, None).api_url == "http://127.0.0.1:9123/api/v1"
     monkeypatch.setenv("OUTRIDER_PORT", "0")  # any free one
+    assert load() == Credentials("https://outrider.example.org", "ork_1")
     assert configuration(None, None).api_url == "http://127.0.0.1:8400/api/v1"

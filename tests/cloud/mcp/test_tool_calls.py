@@ -18,7 +18,7 @@ from outrider.contract.commands import CommandType
 from outrider.contract.frames import Failure
 from outrider.contract.resources import ActionOption, PendingAction
 from tests.conftest import StartSite
-from tests.rig.machine import ScriptedMachine
+from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message, result_of
 from tests.rig.patience import eventually
 from tests.rig.people import V1, calls, dashboard
@@ -81,8 +81,10 @@ async def test_a_tool_of_one_agent(owner: Owner, name: str) -> None:
         result = await called
     expected = response_to(taken, machine.id)
     if name == "wait_agent":
-        names = ("reason", "cursor", "status", "messages", "pendingAction")
+        names = ("reason", "cursor", "status", "pendingAction")
         expected = {one: TURN[one] for one in names}
+        (said,) = cast("list[dict[str, Any]]", TURN["messages"])
+        assert said.items() <= result["messages"][0].items()
     assert {one: result[one] for one in expected} == expected
 
 
@@ -91,6 +93,8 @@ async def test_the_lists(owner: Owner) -> None:
     async with mcp_client(owner.site.url, owner.key) as client:
         (shown,) = (await tool(client, "list_machines"))["machines"]
         assert (shown["id"], shown["nickname"], shown["connected"]) == (machine.id, "Bench", True)
+        installed = [one.type for one in hello().providers if one.installed]
+        assert shown["types"] == installed
         (agent,) = (await tool(client, "list_agents"))["agents"]
         assert agent["targetId"] == f"{machine.id}:session:session_1"
         for name in (machine.id, "Bench"):
@@ -112,6 +116,22 @@ async def test_launch_and_stop(owner: Owner) -> None:
         stopped = asyncio.create_task(tool(client, "stop_agent", agent=agent))
         await machine.answers(await machine.takes("stop_cli", cliType="demo", target=agent))
         assert (await stopped)["stopped"]
+
+
+async def test_launch_in_a_worktree_and_resume(owner: Owner) -> None:
+    machine = await owner.machine()
+    async with mcp_client(owner.site.url, owner.key) as client:
+        where = {"machine": "Bench", "type": "demo"}
+        launched = asyncio.create_task(
+            tool(client, "launch_agent", **where, dir="/srv", worktree="try", base="main")
+        )
+        worktree = {"branch": "try", "base": "main"}
+        await machine.answers(await machine.takes("launch_in_worktree", worktree=worktree))
+        assert (await launched)["sessionTargetId"]
+        resumed = asyncio.create_task(tool(client, "launch_agent", **where, resume="session_1"))
+        await machine.answers(await machine.takes("resume", sessionId="session_1"))
+        assert (await resumed)["sessionTargetId"]
+        assert "`worktree`" in await fails(client, "launch_agent", **where, base="main")
 
 
 async def test_an_agent_that_the_service_does_not_know_yet_is_stopped(owner: Owner) -> None:

@@ -1,5 +1,8 @@
 """The list of tools. Holds docs/mcp.md."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from outrider.cloud.api.table import ENDPOINTS
@@ -14,7 +17,7 @@ CONTRACT = {
     "wait_agent": ("agent after? timeout_seconds?", "agent:read", "read"),
     "list_approvals": ("", "agent:read", "read"),
     "get_diff": ("agent", "agent:read", "read"),
-    "launch_agent": ("machine type dir? model?", "ide:control", "write"),
+    "launch_agent": ("machine type dir? model? worktree? base? resume?", "ide:control", "write"),
     "send_message": ("agent text delivery?", "agent:control", "write"),
     "interrupt_agent": ("agent", "agent:control", "write"),
     "stop_agent": ("agent", "ide:control", "destroy"),
@@ -40,6 +43,22 @@ def test_a_tool(name: str) -> None:
     assert tool.effect == effect
     assert output_schema(tool.result)["type"] == "object"
     assert "#/components" not in str(output_schema(tool.result))
+
+
+def test_the_key_of_the_page_may_do_what_the_page_says() -> None:
+    """Start agents, give them work and read their answers; and stop them."""
+    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+    (line,) = re.findall(r"^outrider admin key create .*$", page, re.MULTILINE)
+    scopes = set(re.findall(r"--scope (\S+)", line))
+    needed = ("list_machines", "launch_agent", "send_message", "wait_agent", "read_chat")
+    assert scopes >= {CONTRACT[name][1] for name in (*needed, "stop_agent")}
+
+
+def test_a_result_of_an_older_machine_agent_is_valid() -> None:
+    """It lacks the fields that are newer than it."""
+    schema = output_schema(BY_NAME["read_chat"].result)
+    assert "totalMessages" in schema["required"]
+    assert "state" not in schema["required"]
 
 
 def test_bounds_are_in_the_schema() -> None:

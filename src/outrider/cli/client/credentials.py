@@ -9,7 +9,7 @@ import msgspec
 
 from outrider.contract.errors import OutriderError
 from outrider.sdk import Outrider
-from outrider.sdk.configuration import KEY_VARIABLE, PORT_VARIABLE, URL_VARIABLE, default_url
+from outrider.sdk.configuration import KEY_VARIABLE, URL_VARIABLE, url_of_port
 
 FILE_NAME: Final = "client.json"
 NO_KEY: Final = f"There is no API key: run `outrider login --server URL`, or set {KEY_VARIABLE}"
@@ -55,8 +55,8 @@ def load() -> Credentials:
     url, key = os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE)
     if key and url:
         return Credentials(url, key)
-    if key and os.environ.get(PORT_VARIABLE):
-        return Credentials(default_url(), key)
+    if key and (here := url_of_port()):
+        return Credentials(here, key)
     saved = load_saved()
     if key:
         return Credentials(saved.server if saved else None, key)
@@ -99,8 +99,8 @@ def connect(login: tuple[str, str] | None = None) -> Outrider:
         login: email and password, in place of the key.
     """
     if login is not None:
-        named = os.environ.get(URL_VARIABLE)
-        if not named and not os.environ.get(PORT_VARIABLE):
+        named = os.environ.get(URL_VARIABLE) or url_of_port()
+        if named is None:
             saved = load_saved()
             named = saved.server if saved else None
         return Outrider(named, login=login)

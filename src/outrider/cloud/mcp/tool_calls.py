@@ -20,7 +20,7 @@ from outrider.cloud.api.pipeline import CONTEXT, Pipeline, resources
 from outrider.cloud.api.request_body import decode_body
 from outrider.cloud.fleet.dispatch import Dispatcher
 from outrider.cloud.fleet.presence import Presence
-from outrider.cloud.mcp.tools import BY_NAME, TOOLS, ApiRequest, OfAgent, Tool
+from outrider.cloud.mcp.tools import BY_NAME, TOOLS, ApiRequest, MachineList, OfAgent, Tool
 from outrider.contract.commands import AgentState, AgentStatusQuery, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
 from outrider.contract.structs import Wire
@@ -138,7 +138,10 @@ class ToolCalls:
         response = await self._request(caller, request)
         if response.status >= 400:
             raise _failure(tool, response)
-        return tool.output(response.body)
+        result = tool.output(response.body)
+        if tool.result is MachineList:
+            await self._add_types(caller.principal.account_id, result["machines"])
+        return result
 
     async def read(self, caller: Caller, uri: str) -> dict[str, Any] | None:
         """Return what a resource contains; None if there is no such resource.
@@ -153,6 +156,14 @@ class ToolCalls:
         agent = uri.removeprefix(_AGENTS)
         name = "read_chat" if agent.endswith(_CHAT) else "get_agent"
         return await self.call(caller, name, {"agent": unquote(agent.removesuffix(_CHAT))})
+
+    async def _add_types(self, account_id: str, machines: list[dict[str, Any]]) -> None:
+        """Add to each machine the types that can be launched on it, which the API's list lacks."""
+        states = {one.id: one for one in await self._presence.all_of_account(account_id)}
+        for machine in machines:
+            state = states.get(machine["id"])
+            providers = () if state is None else state.providers
+            machine["types"] = [one.type for one in providers if one.installed and not one.error]
 
     async def _completed(self, caller: Caller, request: ApiRequest, given: Wire) -> ApiRequest:
         """Return a request with the id of its machine and the type of its agent.

@@ -81,12 +81,24 @@ class LaunchArguments(Wire, kw_only=True):
     machine: Name
     """The machine's id or nickname."""
     type: Name
-    """The type of agent, such as `claude-code`, `codex`, `gemini-cli` or `demo`."""
+    """The type of agent: one of the machine's `types` in list_machines."""
     dir: Path | None = None
     """The directory to work in: an absolute path, or one beginning with `~`. Without it, the home
     directory."""
     model: Name | None = None
     """The model, by the agent's own name for it."""
+    worktree: Name | None = None
+    """A branch: the agent works in a git worktree of its own of the repository at `dir`, with this
+    branch, which is created if it does not exist."""
+    base: Name | None = None
+    """With `worktree`: the commit, branch or tag at which a new branch begins. Without it, HEAD."""
+    resume: Name | None = None
+    """The session id of an ended agent of this type to continue, with its chat. Not together with
+    `dir`, `model` or `worktree`."""
+
+    def __post_init__(self) -> None:
+        if self.base is not None and self.worktree is None:
+            raise ValueError("`base` says where the branch of a worktree begins: give `worktree`")
 
 
 class SendArguments(OfAgent, kw_only=True):
@@ -120,10 +132,17 @@ class RespondArguments(OfAgent, kw_only=True):
     is pending."""
 
 
+class LaunchableMachine(Daemon, kw_only=True):
+    """A machine of the account, and what can be launched on it."""
+
+    types: list[str]
+    """The types that launch_agent can start there: their programs are installed."""
+
+
 class MachineList(Wire, kw_only=True):
     """The machines of the account."""
 
-    machines: list[Daemon]
+    machines: list[LaunchableMachine]
     """The machines, also those that are offline."""
 
 
@@ -253,11 +272,19 @@ def _get_diff(arguments: OfAgent) -> ApiRequest:
 
 
 def _launch_agent(arguments: LaunchArguments) -> ApiRequest:
+    branch = arguments.worktree
+    worktree = None if branch is None else _given(branch=branch, base=arguments.base)
     return ApiRequest(
         method="POST",
         path=f"{_MACHINE}/launch",
         parameters={"daemonId": arguments.machine},
-        body=_given(type=arguments.type, dir=arguments.dir, model=arguments.model),
+        body=_given(
+            type=arguments.type,
+            dir=arguments.dir,
+            model=arguments.model,
+            worktree=worktree,
+            resume=arguments.resume,
+        ),
     )
 
 
@@ -299,8 +326,8 @@ TOOLS: Final = (
     Tool(
         name="list_machines",
         title="List machines",
-        description="List the machines that agents can run on, with what is installed and running "
-        "there. `connected` says whether a machine can be used now.",
+        description="List the machines that agents can run on, with what runs there and, as "
+        "`types`, what launch_agent can start. `connected` says whether a machine can be used now.",
         arguments=NoArguments,
         request=_list_machines,
         endpoint=("GET", _DAEMONS),
@@ -368,8 +395,8 @@ TOOLS: Final = (
     Tool(
         name="launch_agent",
         title="Launch an agent",
-        description="Start a new agent on a machine. Send it messages with send_message, to its "
-        "`sessionTargetId`.",
+        description="Start a new agent on a machine, or continue one that has ended (`resume`). "
+        "Send it messages with send_message, to its `sessionTargetId`.",
         arguments=LaunchArguments,
         request=_launch_agent,
         endpoint=("POST", f"{_MACHINE}/launch"),
@@ -460,8 +487,16 @@ def input_schema(arguments: type[Wire]) -> Schema:
 
 @cache
 def output_schema(result: type[Wire]) -> Schema:
-    """Return the JSON Schema of a tool's result, with what it refers to in `$defs`."""
+    """Return the JSON Schema of a tool's result, with what it refers to in `$defs`.
+
+    Clients refuse a result that lacks a required field. A machine agent of an older release does
+    not send newer fields, so only those without a default are required.
+    """
     components = Schemas((), [result], {}, {}).components()
+    _, plain = msgspec.json.schema_components([result], ref_template=REFERENCE)
+    for name, component in components.items():
+        if "required" in component:
+            component["required"] = plain[name].get("required", [])
     root = _without_checks(components[result.__name__])
     definitions = {
         name: _without_checks(one) for name, one in components.items() if name != result.__name__
