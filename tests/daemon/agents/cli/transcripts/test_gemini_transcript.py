@@ -18,6 +18,7 @@ class Record:
     """The file of one conversation."""
 
     def __init__(self, home: Path, minute: str = "22-34") -> None:
+        self.home = home
         folder = home / ".gemini" / "tmp" / "project" / "chats"
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"session-2026-11-20T{minute}-{ID[:8]}.jsonl"
@@ -110,6 +111,19 @@ def test_how_a_tool_ended(
     assert (asked.kind, asked.title) == ("execute", "touch a")
     assert (asked.status, asked.exit_code) == (shown, exit_code)
     assert [diff.patch for diff in asked.diff] == ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"]
+
+
+def test_a_record_that_another_gemini_has_deleted_before_its_first_message(
+    record: Record,
+) -> None:
+    """Gemini then writes its messages to a new file, whose first line does not have the id."""
+    record.path.unlink()
+    reader = GeminiTranscript({"HOME": str(record.home)}, record.home, ID)
+    reader.poll()
+    record.lines(user("u1", "please"), gemini("g1", "I will."))
+    reader.poll()
+    assert [m.content for m in reader.messages({}, GUARDS)] == ["please", "I will."]
+    assert reader.find_prompt("please", 0) == "u1"
 
 
 def test_a_history_that_is_written_again_is_no_chat(record: Record) -> None:

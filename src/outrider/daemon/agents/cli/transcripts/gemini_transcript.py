@@ -134,12 +134,14 @@ class GeminiTranscript(Reader):
     def _find(self) -> Path | None:
         """Return the file of this conversation that has the chat; without a chat, the newest.
 
-        A Gemini that resumes a conversation writes to its old file, and leaves an empty one.
+        A Gemini that resumes a conversation writes to its old file, and leaves an empty one. One
+        that starts deletes the files of its project that have no message yet, those of running
+        Geminis too: these go on with a file of that name, without the line that has the id.
         """
         found: list[tuple[bool, Path]] = []
         for path in self._root.glob(f"*/chats/session-*-{self._conversation[:8]}.jsonl"):
             lines = list(self._first_lines(path))
-            if lines and lines[0].session_id == self._conversation:
+            if lines and lines[0].session_id in (self._conversation, None):
                 found.append((any(_is_prompt(line) for line in lines), path))
         return max(found)[1] if found else None
 
