@@ -130,30 +130,30 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
   const offline = machine.connected === false;
   const error = session.status === "error" ? session.error : null;
   return (
-    <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:h-11 sm:px-6 sm:py-0">
-      <Status value={session.status} className={cn("max-sm:order-last sm:w-36", offline && "text-faint [&_svg]:text-faint")} />
-      <div className="flex min-w-0 grow flex-col gap-x-3 sm:flex-row sm:items-baseline">
+    <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6 lg:h-11 lg:py-0">
+      <Status value={session.status} className={cn("max-lg:order-last lg:w-36", offline && "text-faint [&_svg]:text-faint")} />
+      <div className="flex min-w-0 grow flex-col gap-x-3 lg:flex-row lg:items-baseline">
         <RowLink
           to="/sessions/$targetId"
           params={{ targetId: session.targetId }}
-          className={cn("font-medium sm:min-w-2/5", offline && "text-soft")}
+          className={cn("font-medium lg:min-w-2/5", offline && "text-soft")}
         >
           {visible(session.title ?? session.type)}
         </RowLink>
-        <span className="truncate text-sm text-faint max-sm:hidden sm:shrink-4">
+        <span className={cn("truncate text-sm text-faint lg:shrink-4", error ? "max-sm:hidden" : "max-lg:hidden")}>
           {session.title && !error?.startsWith(session.name) && <span className="max-lg:hidden">{session.name}</span>}
           {error && <span className="text-bad"> {visible(error)}</span>}
         </span>
-        <span className="flex min-w-0 gap-x-3 text-sm text-faint sm:ml-auto sm:min-w-24 sm:shrink-2">
-          {session.title && <span className="shrink-0 sm:hidden">{session.name}</span>}
-          <Workplace session={session} className="sm:max-w-56" />
+        <span className="flex min-w-0 gap-x-3 text-sm text-faint lg:ml-auto lg:min-w-24 lg:shrink-2">
+          {session.title && <span className="shrink-0 lg:hidden">{session.name}</span>}
+          <Workplace session={session} className="lg:max-w-56" />
           {!here && (
-            <span className="truncate sm:max-w-48">
+            <span className="truncate lg:max-w-48">
               {visible(machine.nickname)}
               {offline && ` (${t("machines.offline")})`}
             </span>
           )}
-          <Age at={session.lastActivityAt} className="shrink-0 whitespace-nowrap tabular-nums sm:min-w-10 sm:text-right" />
+          <Age at={session.lastActivityAt} className="shrink-0 whitespace-nowrap tabular-nums lg:min-w-10 lg:text-right" />
         </span>
       </div>
     </li>
