@@ -5477,7 +5477,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "Over 120 requests in 60 seconds by this API key: try again in 7 s",
+                 *       "error": "Over 120 requests in 60 seconds by this API key: try again in 7 s. The operator raises this limit with OUTRIDER_RATE_LIMIT_KEY",
                  *       "code": "RATE_LIMITED"
                  *     }
                  */

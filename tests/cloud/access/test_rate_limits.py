@@ -106,6 +106,22 @@ class TestCounting:
         answers = await asyncio.gather(*(owner.api.get(f"{V1}/daemons") for _ in range(50)))
         assert Counter(answer.status_code for answer in answers) == {200: 20, 429: 30}
 
+    async def test_a_refusal_says_which_limit_it_was_and_what_raises_it(
+        self, start_site: StartSite
+    ) -> None:
+        site = await start_site(rate_limit_ip=3, rate_limit_key=5, rate_limit_session=2)
+        owner = await person(site)
+        for client, allowed, subject, setting in (
+            (owner.api, 3, "this address", "OUTRIDER_RATE_LIMIT_IP"),
+            (await dashboard(owner), 2, "this session", "OUTRIDER_RATE_LIMIT_SESSION"),
+        ):
+            for _ in range(allowed):
+                assert (await client.get(f"{V1}/daemons")).status_code == 200
+            refused = await client.get(f"{V1}/daemons")
+            sentence = assert_error(refused, 429, "RATE_LIMITED")["error"]
+            assert subject in sentence
+            assert sentence.endswith(f"with {setting}")
+
     async def test_a_session_counts_for_itself_and_not_for_its_address(
         self, start_site: StartSite
     ) -> None:

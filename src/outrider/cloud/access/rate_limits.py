@@ -165,12 +165,14 @@ class RateLimit(NamedTuple):
     Args:
         name: names the limit in the `RateLimit` headers.
         subject: who is limited, as the error says it.
+        setting: the operator's setting of it, if there is one.
     """
 
     name: str
     requests: int
     seconds: int
     subject: str
+    setting: str | None = None
 
 
 class _Limit(msgspec.Struct, frozen=True):
@@ -180,6 +182,7 @@ class _Limit(msgspec.Struct, frozen=True):
     amount: int
     seconds: int
     subject: str
+    setting: str | None
     windows: MemoryWindows
 
     def status(self, hit: Hit) -> RateLimitStatus:
@@ -201,12 +204,14 @@ class _Limit(msgspec.Struct, frozen=True):
         return status
 
     def exceeded(self, status: RateLimitStatus) -> "RateLimited":
-        """Return the error with the time at which to try again."""
-        return RateLimited(
+        """Return the error, with the time at which to try again and what raises the limit."""
+        text = (
             f"Over {self.amount} requests in {self.seconds} seconds by {self.subject}: "
-            f"try again in {status.reset} s",
-            status,
+            f"try again in {status.reset} s"
         )
+        if self.setting is not None:
+            text += f". The operator raises this limit with {self.setting}"
+        return RateLimited(text, status)
 
 
 class RateLimits:
@@ -242,11 +247,25 @@ class RateLimits:
         self._warned_at = 0.0
         self._limits: dict[str, _Limit] = {}
         for limit in (
-            RateLimit("key", key, 60, "this API key"),
-            RateLimit("session", session, 60, "this session"),
-            RateLimit("ip", ip, 60, "this address"),
-            RateLimit("auth", auth, 300, "this address on routes that take credentials"),
-            RateLimit("login", login, 3600, "addresses that have never logged in to this account"),
+            RateLimit("key", key, 60, "this API key", "OUTRIDER_RATE_LIMIT_KEY"),
+            RateLimit("session", session, 60, "this session", "OUTRIDER_RATE_LIMIT_SESSION"),
+            RateLimit(
+                "ip", ip, 60, "this address, with all keys together", "OUTRIDER_RATE_LIMIT_IP"
+            ),
+            RateLimit(
+                "auth",
+                auth,
+                300,
+                "this address on routes that take credentials",
+                "OUTRIDER_RATE_LIMIT_AUTH",
+            ),
+            RateLimit(
+                "login",
+                login,
+                3600,
+                "addresses that have never logged in to this account",
+                "OUTRIDER_RATE_LIMIT_LOGIN",
+            ),
             *dict.fromkeys(others),
         ):
             if limit.name in self._limits:

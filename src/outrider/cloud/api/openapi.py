@@ -101,7 +101,8 @@ _ERRORS: Final = {
         "`RATE_LIMITED`: too many at a time; `Retry-After` says when there is room. "
         "`STREAM_LIMIT`: too many event streams. "
         "`API_LIMIT_EXCEEDED`: the month's calls are spent.",
-        "Over 120 requests in 60 seconds by this API key: try again in 7 s",
+        "Over 120 requests in 60 seconds by this API key: try again in 7 s. The operator raises "
+        "this limit with OUTRIDER_RATE_LIMIT_KEY",
         code=ErrorCode.RATE_LIMITED,
     ),
     "500": _error(
