@@ -9,12 +9,18 @@ import pytest
 
 from outrider.contract.account import Scope
 from tests.cli.operator import Operator
+from tests.rig.stores import damage_table
 
 
 def test_migrate_can_be_repeated(operator: Operator) -> None:
     assert operator.succeeds("migrate") == {"migrated": True}
     assert operator.succeeds("migrate") == {"migrated": True}
     assert operator.database.exists()
+
+
+def test_migrate_says_that_the_database_is_damaged(operator: Operator) -> None:
+    damage_table(operator.database, "machines")
+    assert "cannot be read" in operator.fails("migrate")
 
 
 class TestKey:

@@ -139,7 +139,8 @@ async def test_a_deleted_account_is_restored_with_all_it_had(
             *("admin", "account", "delete", "--email", owner.email, "--yes"), env=env(chosen)
         )
         assert deleted.code == 0, deleted.err
-    await restore(chosen, file, sqlite)
+    restored = await outrider("restore", str(file), "--force", env=env(chosen))
+    assert "Accounts that the data before did not have: 1." in restored.out
     async with running(chosen) as site, site.visit():
         assert await valid(site, credentials) == ALL
         assert (await login(site, owner.email)).status_code == 200
@@ -161,7 +162,13 @@ async def test_without_the_data_before_it_says_so_and_all_can_be_revoked(
     refused = await outrider(*command, env=env(elsewhere))
     assert (refused.code, "--yes" in refused.err) == (2, True)
     revoked = await outrider(*command, "--yes", "--json", env=env(elsewhere))
-    assert revoked.json() == {"machines": 1, "keys": 2, "passwords": 0, "webhooks": 1}
+    assert revoked.json() == {
+        "machines": 1,
+        "keys": 2,
+        "passwords": 0,
+        "webhooks": 1,
+        "unknown_accounts": 0,
+    }
     async with running(elsewhere) as site, site.visit():
         assert await valid(site, credentials) == NONE
 

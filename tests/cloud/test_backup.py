@@ -27,7 +27,7 @@ from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
 from tests.rig.processes import PROCESS_PATIENCE, Program, environment
 from tests.rig.site import Site
-from tests.rig.stores import SQLite
+from tests.rig.stores import SQLite, damage_table
 
 KEY = "k" * 32
 
@@ -207,7 +207,7 @@ class TestDamagedDatabase:
         self, stopped: Settings, made: Path
     ) -> None:
         before = made.read_bytes()
-        damage(stopped.data_dir / "outrider.db", "accounts")
+        damage_table(stopped.data_dir / "outrider.db", "accounts")
         with pytest.raises(BackupError, match="is damaged, so no backup was made"):
             backup.create(stopped, made, overwrite=True)
         assert made.read_bytes() == before
@@ -267,17 +267,6 @@ def hidden(directory: Path) -> list[str]:
 
 def has_lock(directory: Path) -> bool:
     return any((directory / name / "lock").exists() for name in hidden(directory))
-
-
-def damage(database: Path, table: str) -> None:
-    """Overwrite the first page of a table."""
-    ((page,),) = query(database, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")
-    ((size,),) = query(database, "PRAGMA page_size")
-    assert isinstance(page, int)
-    assert isinstance(size, int)
-    with database.open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"x" * size)
 
 
 class TestRestore:

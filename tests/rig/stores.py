@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import shutil
+import sqlite3
 from abc import ABC, abstractmethod
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,6 +81,18 @@ class PostgreSQL(Store):
             "database_url": self._postgres.create(f"site{number}", template),
             "redis_url": self._redis.url(number),
         }
+
+
+def damage_table(database: Path, table: str) -> None:
+    """Overwrite the first page of a table in an SQLite file."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (page,) = connection.execute(query, (table,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"x" * size)
 
 
 def _migrate(settings: Settings) -> None:

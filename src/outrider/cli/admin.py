@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli import admin_account
-from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
+from outrider.cli.database_command import AsJson, account_id, check, now, on_database, show, when
 from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.cloud.access import credentials
@@ -32,8 +32,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 @app.command()
 def migrate(as_json: AsJson = False) -> None:
-    """Bring the database's schema up to date."""
-    on_database(_no_work)
+    """Bring the database's schema up to date, and check that it can be read."""
+    on_database(check)
     show(as_json, {"migrated": True}, "The database is up to date.")
 
 
@@ -188,10 +188,6 @@ async def issue_key(
         expires_at=None if lifetime is None else created_at + lifetime,
     )
     return key_id, key
-
-
-async def _no_work(_database: Database) -> None:
-    """Do nothing: opening the database has brought its schema up to date."""
 
 
 def _duration(text: str) -> int:

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
+from sqlalchemy.exc import DBAPIError
 
 from outrider.cli.running import fail, run, service_settings
 from outrider.cloud.access.encryption import key_file
 from outrider.cloud.installation import prepare
 from outrider.cloud.store import accounts
-from outrider.cloud.store.database import Database
+from outrider.cloud.store.database import DATABASE_ERRORS, Database, DatabaseError
 from outrider.contract.text import escaped_lines
 
 T = TypeVar("T")
@@ -34,6 +35,15 @@ def on_database(work: Callable[[Database], Awaitable[T]]) -> T:
             await database.close()
 
     return run(with_database())
+
+
+async def check(database: Database) -> None:
+    """Check that the database can be read. Raises DatabaseError."""
+    try:
+        await database.check()
+    except DATABASE_ERRORS as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise DatabaseError(f"The database {database.name} cannot be read: {cause}") from error
 
 
 async def account_id(database: Database, account: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from outrider.cli.database_command import now
+from outrider.cli.database_command import check, now
 from outrider.cloud.settings import Settings
 from outrider.cloud.store import revocations
 from outrider.cloud.store.database import DATABASE_ERRORS, Database, DatabaseError
@@ -18,11 +18,11 @@ async def revoked_since(restored: Database, previous: str | Path) -> revocations
     """
     database = Database(_url(previous), makes_directory=False)
     try:
-        await database.check()
+        await check(database)
         return await revocations.revoke_again(restored, database, now())
     except DATABASE_ERRORS as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        raise DatabaseError(f"The database {database.name} cannot be read: {cause}") from error
+        raise DatabaseError(f"What was revoked cannot be compared: {cause}") from error
     finally:
         await database.close()
 
@@ -35,5 +35,15 @@ def _url(previous: str | Path) -> str:
 
 def revoked_again_text(revoked: revocations.Revoked) -> str:
     """Return what was revoked, as a sentence."""
-    counts = [f"{count} {name}" for name, count in revoked._asdict().items() if count]
-    return f"Revoked again: {', '.join(counts) or 'nothing'}. Everybody has to log in again."
+    counts = [
+        f"{count} {name}"
+        for name, count in revoked._asdict().items()
+        if count and name != "unknown_accounts"
+    ]
+    text = f"Revoked again: {', '.join(counts) or 'nothing'}. Everybody has to log in again."
+    if revoked.unknown_accounts:
+        text += (
+            f"\nAccounts that the data before did not have: {revoked.unknown_accounts}. They have "
+            "all that they had in the backup, also what was revoked after it."
+        )
+    return text

@@ -23,12 +23,17 @@ _SHORT_LIVED: Final = (
 
 
 class Revoked(NamedTuple):
-    """How many of each kind are valid in the backup and not any more."""
+    """How many of each kind are valid in the backup and not any more.
+
+    `unknown_accounts` are those of the backup that the previous database does not have: it cannot
+    say what was revoked of theirs.
+    """
 
     machines: int = 0
     keys: int = 0
     passwords: int = 0
     webhooks: int = 0
+    unknown_accounts: int = 0
 
 
 async def revoke_again(restored: Database, previous: Database, now: int) -> Revoked:
@@ -62,7 +67,14 @@ async def revoke_again(restored: Database, previous: Database, now: int) -> Revo
             if account in accounts and webhook not in webhooks
         ]
         await _delete_webhooks(here, deleted)
-    return Revoked(machines, revoked, changed, ended + len(deleted))
+        present = set(await here.scalars(select(tables.accounts.c.id)))
+    return Revoked(
+        machines=machines,
+        keys=revoked,
+        passwords=changed,
+        webhooks=ended + len(deleted),
+        unknown_accounts=len(present - accounts),
+    )
 
 
 async def revoke_all(restored: Database, now: int) -> Revoked:
