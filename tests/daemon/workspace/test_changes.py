@@ -393,6 +393,12 @@ class TestStates:
         assert [(file.path, file.status) for file in changes.files] == [("sub", "modified")]
         head = Repo(outer.path / "sub").git("rev-parse", "HEAD")
         assert f"+Subproject commit {head}" in changes.patch
+        shutil.rmtree(outer.path / "sub")
+        changes = await workspaces.changes(str(outer.path), None)
+        assert [(file.path, file.status) for file in changes.files] == [("sub", "deleted")]
+        outer.write("sub", "a file\n")
+        changes = await workspaces.changes(str(outer.path), None)
+        assert [(file.path, file.status) for file in changes.files] == [("sub", "modified")]
 
     async def test_without_git(
         self, repo: Repo, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -222,15 +222,25 @@ async def _stage(
         trusts_modes=git.config.get("core.filemode") not in _FALSE,
         has_links=git.config.get("core.symlinks") not in _FALSE,
     )
-    files = [one for one in candidates if one.mode != SUBMODULE]
+    modules = {
+        one.path
+        for one in candidates
+        if one.mode == SUBMODULE and _is_directory(git.directory, one.path)
+    }
+    files = [one for one in candidates if one.path not in modules]
     async with asyncio.timeout_at(git.deadline):
         staged = await asyncio.to_thread(stage.copy, files, max_files, seconds)
     submodules = {}
-    for candidate in [one for one in candidates if one.mode == SUBMODULE][:_MAX_SUBMODULES]:
-        commit = await _commit_of_submodule(git, candidate.path)
+    for path in sorted(modules)[:_MAX_SUBMODULES]:
+        commit = await _commit_of_submodule(git, path)
         if commit is not None:
-            submodules[candidate.path] = commit
+            submodules[path] = commit
     return staged, submodules
+
+
+def _is_directory(directory: Path, name: bytes) -> bool:
+    path = directory / os.fsdecode(name)
+    return path.is_dir() and not path.is_symlink()
 
 
 async def _commit_of_submodule(git: SafeRepository, path: bytes) -> str | None:
