@@ -6358,7 +6358,7 @@ export interface operations {
                  */
                 before?: string;
                 /**
-                 * @description Text that the title, the directory, the type or the machine's name has; case is ignored.
+                 * @description Text that the title, the directory, the type or the machine's name has; case is ignored. Or a session's id.
                  * @example parser
                  */
                 q?: string;

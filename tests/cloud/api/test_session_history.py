@@ -128,6 +128,7 @@ async def test_pages_are_exact_under_equal_times(owner: Owner) -> None:
         ("_", ["percent"]),
         ("über", ["percent"]),
         ("workshop", ["path", "percent", "title"]),
+        ("path", ["path"]),  # the id of a session
         ("nothing such", []),
     ],
 )

@@ -10,8 +10,8 @@ test("the first page takes each response that was requested before its code was 
   });
   await import("./first");
   const first = [...requested];
-  expect(first).toHaveLength(8);
-  expect(new Set(first)).toContain("http://service/outrider/api/v1/shortcuts/m%3Asession%3As/status");
+  expect(first).toHaveLength(6);
+  expect(new Set(first)).toContain("http://service/outrider/api/v1/shortcuts/m%3Asession%3As/chat?limit=200");
 
   const { queryClient, readShell, statusQuery } = await import("./queries");
   const { readSession } = await import("../session/load");

@@ -28,9 +28,7 @@ function firstPaths(path: string): string[] {
   if (ideId === undefined) return shell;
   return [
     address("/api/v1/shortcuts/{ideId}/chat", { path: { ideId }, query: { limit: FIRST_MESSAGES } }),
-    address("/api/v1/shortcuts/{ideId}/status", { path: { ideId } }),
     address("/api/v1/daemons/{daemonId}/status", { path: { daemonId: machineOf(ideId) } }),
-    address("/api/v1/shortcuts/{ideId}/queue", { path: { ideId } }),
     ...shell,
   ];
 }

@@ -77,13 +77,13 @@ export async function readEarlier(ideId: string): Promise<void> {
 }
 
 /** An ended session, as the history has it: why it ended, and whether it can be continued. */
-export const endedQuery = (daemonId: string, sessionId: string) =>
+export const endedQuery = (sessionId: string) =>
   queryOptions({
     queryKey: ["ended", sessionId],
     gcTime: 0,
     queryFn: async ({ signal }) => {
-      const query = { state: "ended" as const, limit: 1000 };
-      const { sessions } = await api.get("/api/v1/daemons/{daemonId}/sessions", { path: { daemonId }, query, signal });
+      const query = { state: "ended" as const, q: sessionId, limit: 1 };
+      const { sessions } = await api.get("/api/v1/sessions", { query, signal });
       return sessions.find((one) => one.id === sessionId) ?? null;
     },
   });

@@ -64,13 +64,13 @@ function apply(client: QueryClient, frame: Frame): void {
   if (kind === "session" && payload.session) {
     const ended = frame.event === "session:ended";
     applySession(client, body.daemonId, payload.session, ended);
-    rereadStatus(client, target, ended ? 0 : REREAD_MS);
+    if (!ended) rereadStatus(client, target); // an ended session has no status
   }
   if (frame.event === "chat:message" && payload.message) applyMessage(client, target, payload.message);
   if (frame.event === "queue:changed" && payload.messages) patch(client, ["queue", target], () => payload.messages);
   if (frame.event === "agent:generating_completed" || frame.event === "agent:error") deltas.end(target);
   if (kind === "approval") {
-    rereadStatus(client, target, REREAD_MS);
+    rereadStatus(client, target);
     reread(client, ["approvals"]);
   }
 }
@@ -122,14 +122,13 @@ function rereadAll(client: QueryClient): void {
 const rereads = new Map<string, ReturnType<typeof setTimeout>>();
 
 /** Read a session's status, with what its events do not have, such as the controls. */
-function rereadStatus(client: QueryClient, target: string, delay: number): void {
+function rereadStatus(client: QueryClient, target: string): void {
+  if (rereads.has(target)) return;
   const read = () => {
-    clearTimeout(rereads.get(target));
     rereads.delete(target);
     reread(client, ["status", target]);
   };
-  if (delay === 0) read();
-  else if (!rereads.has(target)) rereads.set(target, setTimeout(read, delay));
+  rereads.set(target, setTimeout(read, REREAD_MS));
 }
 
 function applySession(client: QueryClient, daemonId: string, session: Session, ended: boolean): void {
@@ -140,6 +139,7 @@ function applySession(client: QueryClient, daemonId: string, session: Session, e
     return { ...machine, sessions: ended ? others : [...others, session] };
   });
   if (ended) {
+    patch<object>(client, ["chat", session.targetId], (chat) => ({ ...chat, state: "ended" }));
     reread(client, ["chat", session.targetId]);
     return;
   }

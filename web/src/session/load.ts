@@ -1,6 +1,6 @@
 /** Loads what a session's page needs all at once, instead of one after the other. */
 import { machineOf } from "@/api/places";
-import { chatQuery, machineQuery, queryClient, queueQuery, statusQuery } from "@/api/queries";
+import { chatQuery, machineQuery, queryClient, queueQuery, sessionsQuery, statusQuery } from "@/api/queries";
 
 /** Load the code of the page. */
 export function loadCode(): void {
@@ -10,8 +10,11 @@ export function loadCode(): void {
 
 /** Read what the page shows first. What has been read already is not read again. */
 export function readSession(targetId: string): void {
-  void queryClient.prefetchQuery(statusQuery(targetId));
   void queryClient.prefetchQuery(chatQuery(targetId));
-  void queryClient.prefetchQuery(queueQuery(targetId));
   void queryClient.prefetchQuery(machineQuery(machineOf(targetId)));
+  // An ended session has neither; until the list is there, nothing says whether it has ended.
+  const sessions = queryClient.getQueryData(sessionsQuery.queryKey);
+  if (!sessions?.some((session) => session.targetId === targetId)) return;
+  void queryClient.prefetchQuery(statusQuery(targetId));
+  void queryClient.prefetchQuery(queueQuery(targetId));
 }

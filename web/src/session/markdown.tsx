@@ -21,7 +21,8 @@ function closed(text: string): string {
 /** Return the blocks of a Markdown text; one that cannot be parsed is a single piece of text. */
 export function parse(text: string, streaming: boolean): Token[] {
   try {
-    return new Lexer({ gfm: true }).lex(streaming ? closed(text) : text);
+    // Text that is read from a terminal has a line end where the line ends.
+    return new Lexer({ gfm: true, breaks: true }).lex(streaming ? closed(text) : text);
   } catch {
     return [{ type: "html", raw: text, text } as Token];
   }

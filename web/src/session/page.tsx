@@ -2,12 +2,13 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useRouterState } from "@tanstack/react-router";
 import { CircleDashed, Play, Power } from "lucide-react";
 import { lazy, memo, Suspense, useEffect, useMemo, useRef, useState, type RefObject } from "react";
-import { api, ApiError, explain, type Control, type EndReason } from "@/api/client";
+import { api, ApiError, explain, type Control, type EndReason, type Session as Listed } from "@/api/client";
 import { useFleet } from "@/api/fleet";
 import { machineOf } from "@/api/places";
 import { chatQuery, endedQuery, machineQuery, queryClient, statusQuery } from "@/api/queries";
 import type { Tab } from "@/router";
 import { t, visible } from "@/text";
+import { exactTime } from "@/text/format";
 import { BackLink } from "@/ui/back-link";
 import { Button, buttonClass } from "@/ui/button";
 import { cn } from "@/ui/cn";
@@ -36,24 +37,31 @@ export function SessionPage() {
 
 function Session({ targetId }: { targetId: string }) {
   const { tab = "chat", path = "" } = route.useSearch();
-  const status = useQuery(statusQuery(targetId));
   const daemonId = machineOf(targetId);
+  const fleet = useFleet();
+  const listed = fleet.places.find((place) => place.session.targetId === targetId)?.session;
+  const daemon = fleet.machines.find(({ id }) => id === daemonId);
+  const offline = daemon?.connected === false;
+  const chat = useQuery(chatQuery(targetId));
+  // An ended session has no status: a request for it would be refused.
+  const running = listed !== undefined || chat.data?.state === "running";
+  const status = useQuery({ ...statusQuery(targetId), enabled: running && !offline });
   const machine = useQuery(machineQuery(daemonId)).data;
-  const session = machine?.sessions.find((one) => one.id === status.data?.sessionId);
   const [stopping, setStopping] = useState(false);
   const [error, setError] = useState<string>();
   const [notice, setNotice] = useState<string>();
-  const state = status.data;
-  // Until the machine answers, what the list knows.
-  const listed = useFleet().places.find((place) => place.session.targetId === targetId)?.session;
-  const title = visible(state?.title ?? listed?.title ?? session?.type ?? listed?.type ?? state?.agentType ?? t("session.one"));
+  // Until the machine answers, or while it is offline, what the list knows.
+  const state = status.data ?? (listed && lastKnown(listed));
+  const session = listed ?? machine?.sessions.find((one) => one.id === state?.sessionId);
+  const title = visible(state?.title ?? session?.type ?? state?.agentType ?? t("session.one"));
   useTitle(title);
   const tabs = useMemo(() => tabsOf(session?.kind), [session?.kind]);
   const panel = useRef<HTMLDivElement>(null);
   useFocusOnOpening(panel, state !== undefined);
 
-  if (status.error instanceof ApiError && status.error.status === 404) return <Ended targetId={targetId} />;
-  if (!state) return <Unread title={title} query={status} />;
+  const missing = [status.error, listed ? null : chat.error].some((error) => error instanceof ApiError && error.status === 404);
+  if (missing || (!listed && chat.data?.state === "ended")) return <Ended targetId={targetId} />;
+  if (!state) return <Unread title={title} query={running ? status : chat} />;
 
   const name = session?.name ?? state.agentType;
   return (
@@ -73,7 +81,11 @@ function Session({ targetId }: { targetId: string }) {
           <Controls targetId={targetId} controls={state.controls} onError={setError} phone={tab === "chat"} />
         </div>
       </Header>
-      {machine && !machine.connected && <p className="border-b border-line bg-sunken px-4 py-1.5 text-sm text-soft sm:px-6">{t("session.offline")}</p>}
+      {offline && (
+        <p role="alert" className="border-b border-line bg-sunken px-4 py-1.5 text-sm text-soft sm:px-6">
+          {t("session.offline", visible(daemon.nickname), exactTime(daemon.lastSeenAt ?? 0))}
+        </p>
+      )}
       {error && <Alert className="m-3">{error}</Alert>}
       <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.label} className="min-h-20 grow basis-0">
         <Suspense fallback={<Skeleton />}>
@@ -95,7 +107,7 @@ function Session({ targetId }: { targetId: string }) {
           <div className="mx-auto max-w-3xl space-y-2">
             {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
             {notice && <Notice neutral text={notice} onEnd={() => setNotice(undefined)} />}
-            {state.pendingAction && (
+            {state.pendingAction && !offline && (
               <SessionApproval
                 key={state.pendingAction.id}
                 targetId={targetId}
@@ -122,6 +134,12 @@ function Session({ targetId }: { targetId: string }) {
     </div>
   );
 }
+
+/** Return what a list knows of a session's status; the settings of its agent are not in lists. */
+const lastKnown = ({ id, type, status, title, pendingAction, error, workspace }: Listed) => ({
+  ...{ sessionId: id, agentType: type, status, title, pendingAction, error, workspace },
+  controls: [] as Control[],
+});
 
 /** What a user who has come from another page does first here: answer the question, or write. */
 function useFocusOnOpening(panel: RefObject<HTMLElement | null>, ready: boolean): void {
@@ -205,10 +223,10 @@ function endSentence(reason: EndReason | null | undefined): string {
 function Ended({ targetId }: { targetId: string }) {
   const daemonId = machineOf(targetId);
   // What was read while it ran does not say that it has ended.
-  const chat = useQuery({ ...chatQuery(targetId), refetchOnMount: "always" });
+  const chat = useQuery({ ...chatQuery(targetId), refetchOnMount: "always", retryOnMount: false });
   const machine = useQuery(machineQuery(daemonId)).data;
   const sessionId = chat.data?.sessionId ?? "";
-  const ended = useQuery({ ...endedQuery(daemonId, sessionId), enabled: sessionId !== "" }).data;
+  const ended = useQuery({ ...endedQuery(sessionId), enabled: sessionId !== "" }).data;
   const { busy, error, resume } = useResume();
   const title = visible(chat.data?.title ?? chat.data?.type ?? t("session.one"));
   useTitle(title);

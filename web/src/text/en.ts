@@ -199,7 +199,7 @@ export const en = {
   "session.working": "is working",
   "session.error": "The last turn failed",
   "session.cut": "Show all of it",
-  "session.offline": "The machine is offline. This is its last known state.",
+  "session.offline": (machine: string, since: string) => `${machine} is offline since ${since}. This is the last known state.`,
 
   "session.plan": (done: number, all: number) => `Plan ${done} of ${all}`,
   "session.step.done": "done",

@@ -32,7 +32,9 @@ class SessionsQuery(MachineSessionsQuery, kw_only=True):
     """Which sessions of the account."""
 
     q: Annotated[str, Meta(max_length=200, pattern=NO_NUL)] | None = None
-    """Text that the title, the directory, the type or the machine's name has; case is ignored."""
+    """Text that the title, the directory, the type or the machine's name has; case is ignored. Or a
+    session's id.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,7 +232,8 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
             func.lower(_machines.c.hostname).like(pattern, escape=_ESCAPE),
         ),
     )
-    return query.where(or_(_history.c.search.like(pattern, escape=_ESCAPE), named.exists()))
+    found = _history.c.search.like(pattern, escape=_ESCAPE)
+    return query.where(or_(_history.c.id == q, found, named.exists()))
 
 
 def _row(owned: OwnedSession) -> bulk.Row:

@@ -1,0 +1,104 @@
+"""Pages of sessions that have ended, or whose machine is offline."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cloud.api.test_session_history import STOPPED, ends
+from tests.dashboard.house import answer_all, disconnect
+from tests.dashboard.visitor import signed_in
+from tests.rig.samples import CHAT, session
+from tests.rig.site import Owner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+    pytest.mark.timeout(600),
+]
+
+
+async def test_opening_an_ended_session_requests_nothing_that_it_has_not(
+    user: Owner, browser: "Browser"
+) -> None:
+    """Neither its status nor its queue, which would be refused."""
+    from playwright.async_api import expect
+
+    one, other = session(title="Rename the module"), session(title="Another one")
+    machine = await user.machine(one, other)
+    chat = CHAT | {"state": "ended", "title": one.title, "sessionId": one.id, "resumable": True}
+    answer_all(machine, one, read_chat=chat | {"pendingAction": None})
+    await ends(machine, one, 1, **STOPPED)
+    await ends(machine, other, 2, **STOPPED)
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        refused: list[str] = []
+        page.on(
+            "response",
+            lambda response: refused.append(response.url) if response.status >= 400 else None,
+        )
+        path = f"/sessions/{machine.id}:session:{one.id}"
+        for first in ("/history", path):
+            await page.goto(first)
+            if first == "/history":
+                await page.get_by_role("link", name="Rename the module").click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text("Rename the module")
+            await expect(page.get_by_text("its agent has crashed")).to_be_visible()
+            await expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+        assert refused == []
+        await page.get_by_role("link", name="Sessions", exact=True).last.click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
+
+
+async def test_a_session_that_ends_while_it_is_shown_says_so(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    one = session(title="First")
+    machine = await user.machine(one)
+    answer_all(machine, one)
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        refused: list[str] = []
+        page.on(
+            "response",
+            lambda response: refused.append(response.url) if response.status >= 400 else None,
+        )
+        await page.goto(f"/sessions/{machine.id}:session:{one.id}")
+        await expect(page.get_by_role("log", name="Chat")).to_contain_text("Make the tests pass")
+        chat = CHAT | {"state": "ended", "title": one.title, "sessionId": one.id}
+        answer_all(machine, one, read_chat=chat | {"pendingAction": None})
+        await ends(machine, one, 1, **STOPPED)
+        await expect(page.get_by_text("its agent has crashed")).to_be_visible()
+        assert refused == []
+
+
+async def test_a_session_of_an_offline_machine_shows_what_is_known(
+    user: Owner, browser: "Browser"
+) -> None:
+    """Its title and status, and since when; what was typed stays."""
+    from playwright.async_api import expect
+
+    one = session(title="First", status="error", error="The model is overloaded")
+    machine = await user.machine(one, enrolled=await user.enrolls(nickname="workbench"))
+    answer_all(machine, one)
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto(f"/sessions/{machine.id}:session:{one.id}")
+        message = page.get_by_role("textbox", name="Message", exact=True)
+        await message.fill("a draft")
+        chat = page.get_by_role("log", name="Chat")
+        await expect(chat).to_contain_text("Make the tests pass")
+        await disconnect(user, machine)
+        await expect(page.get_by_role("alert").first).to_contain_text("workbench is offline since")
+        await expect(chat).to_contain_text("Make the tests pass")
+        await page.reload()
+        await expect(page.get_by_role("alert").first).to_contain_text("workbench is offline since")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("First")
+        await expect(page.locator("main").get_by_role("status")).to_have_text("error")
+        await expect(page.get_by_text("The model is overloaded")).to_be_visible()
+        await expect(message).to_have_value("a draft")
