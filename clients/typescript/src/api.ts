@@ -3674,6 +3674,11 @@ export interface components {
              *     ]
              */
             deliveries: components["schemas"]["Delivery"][];
+            /**
+             * @description What to give as `before` for the next page; null if there is none. A page ends after `limit` deliveries, or before that after 4 MiB.
+             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             */
+            cursor: string | null;
         };
         /** @description A device code for the machine, and a user code for its user (RFC 8628, section 3.2). */
         DeviceAuthorization: {
@@ -8235,7 +8240,8 @@ export interface operations {
                      *             }
                      *           ]
                      *         }
-                     *       ]
+                     *       ],
+                     *       "cursor": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
                      *     }
                      */
                     "application/json": components["schemas"]["DeliveryList"];

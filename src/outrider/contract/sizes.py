@@ -4,7 +4,7 @@ The types of the fields limit each text and each list; together they would allow
 Our machine agent cuts an event before it keeps it, and the service cuts what other programs send.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -70,6 +70,17 @@ def json_bytes(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
+def count_within(sizes: Iterable[int], limit: int = MAX_PAGE_BYTES) -> int:
+    """Return how many of the first entries, of these bytes, a page has; it has at least one."""
+    count = 0
+    for size in sizes:
+        limit -= size
+        if limit < 0 and count:
+            break
+        count += 1
+    return count
+
+
 def messages_within(
     messages: list[Message], *, newest: bool, limit: int = MAX_PAGE_BYTES - 64 * 1024
 ) -> list[Message]:
@@ -78,12 +89,8 @@ def messages_within(
     A single one is returned, however long it is. A page has room for the rest of a chat beside
     them.
     """
-    room, count = limit, 0
-    for message in reversed(messages) if newest else messages:
-        room -= json_bytes(message) + 1
-        if room < 0 and count:
-            break
-        count += 1
+    in_order = reversed(messages) if newest else messages
+    count = count_within((json_bytes(message) + 1 for message in in_order), limit)
     return messages[len(messages) - count :] if newest else messages[:count]
 
 

@@ -148,6 +148,9 @@ class DeliveryList(Wire, kw_only=True):
 
     deliveries: list[Delivery]
     """The deliveries."""
+    cursor: str | None = None
+    """What to give as `before` for the next page; null if there is none. A page ends after `limit`
+    deliveries, or before that after 4 MiB."""
 
 
 class DeliveryQuery(Wire, kw_only=True):

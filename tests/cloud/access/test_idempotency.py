@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from outrider.cloud.access.encryption import Cipher
-from outrider.cloud.access.idempotency import KEPT_SECONDS, Answer, Idempotency
+from outrider.cloud.access.idempotency import KEPT_SECONDS, MAX_KEPT_BYTES, Answer, Idempotency
 from outrider.cloud.store.database import Database
 from outrider.contract.errors import ApiError
 from outrider.contract.frames import Command
@@ -208,6 +208,24 @@ class TestKept:
         await kept.prune()
         async with database.read() as connection:
             assert await connection.scalar(text("SELECT count(*) FROM idempotency_keys")) == 0
+
+    async def test_a_long_one_is_replaced_by_an_error(
+        self, database: Database, clock: Clock
+    ) -> None:
+        kept = Idempotency(database, Cipher("s" * 32), clock)
+
+        async def work() -> tuple[Answer, bool]:
+            return Answer(200, b"x" * (MAX_KEPT_BYTES + 1)), True
+
+        request: Any = {"principal": "key_1", "key": "k", "request": ("POST", "/x", b"{}")}
+        first = await kept.once(**request, work=work)
+        assert (first.status, len(first.body)) == (200, MAX_KEPT_BYTES + 1)
+        again = await kept.once(**request, work=work)
+        assert (again.status, again.replayed) == (500, True)
+        assert b"too long to be kept" in again.body
+        async with database.read() as connection:
+            stored = await connection.scalar(text("SELECT response FROM idempotency_keys"))
+        assert len(stored) < 1_000
 
     async def test_sealed(self, database: Database, clock: Clock) -> None:
         kept = Idempotency(database, Cipher("s" * 32), clock)

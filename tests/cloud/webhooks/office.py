@@ -110,7 +110,7 @@ class Office:
 
     async def history(self, webhook_id: str) -> list[View]:
         """Return a webhook's deliveries, newest first."""
-        rows = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
+        rows, _ = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
         return [retry_policy.record(row) for row in rows]
 
     async def settles(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:

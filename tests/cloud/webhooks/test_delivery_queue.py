@@ -238,7 +238,7 @@ async def test_a_replay_has_the_times_of_the_clock_that_nodes_share(
     await office.settles(webhook.id)
     office.clock.passes(5)
     await office.queue.replay(
-        await deliveries.of_webhook(office.database, webhook.id, limit=1, before=None)
+        (await deliveries.of_webhook(office.database, webhook.id, limit=1, before=None))[0]
     )
     await receiver.takes(2)
     await eventually(lambda: delivered(office, webhook.id, 2))

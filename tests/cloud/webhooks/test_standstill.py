@@ -58,7 +58,7 @@ async def test_what_another_has_written_down_stays(office: Office, receiver: Rec
     await office.happens()
     done = await office.settles(webhook.id)
     assert done.status == "succeeded"
-    (row,) = await deliveries.of_webhook(office.database, webhook.id, limit=10, before=None)
+    (row,), _ = await deliveries.of_webhook(office.database, webhook.id, limit=10, before=None)
     late = row._replace(status="pending", attempt=1, next_attempt_at=1, completed_at=None)
     await finished(office, late)
     assert await office.history(webhook.id) == [done]
@@ -71,8 +71,28 @@ async def test_a_success_that_comes_late_counts(office: Office, receiver: Receiv
     await finished(office, failed)
     again = row._replace(status="pending", attempt=1, next_attempt_at=5)
     await finished(office, again)
-    (kept,) = await deliveries.of_webhook(office.database, webhook.id, limit=10, before=None)
+    (kept,), _ = await deliveries.of_webhook(office.database, webhook.id, limit=10, before=None)
     assert kept.next_attempt_at == 2**60, "the same attempt is written down once"
     good = row._replace(status="succeeded", attempt=1, next_attempt_at=None, completed_at=7)
     await finished(office, good)
     assert (await office.history(webhook.id))[0].status == "succeeded"
+
+
+async def test_a_page_of_deliveries_ends_before_it_is_too_long(
+    office: Office, receiver: Receiver
+) -> None:
+    webhook = await office.webhook(receiver.url)
+    rows = await office.store(webhook.id, 8, claimed_until=2**60)
+    for row in rows:
+        attempts = b"[%b]" % (b" " * 600_000)
+        await finished(office, row._replace(status="failed", attempt=1, attempts=attempts))
+    found: list[str] = []
+    before, has_more = None, True
+    while has_more:
+        page, has_more = await deliveries.of_webhook(
+            office.database, webhook.id, limit=100, before=before
+        )
+        assert 1 <= len(page) <= 3
+        found += [one.id for one in page]
+        before = found[-1]
+    assert found == sorted((row.id for row in rows), reverse=True)

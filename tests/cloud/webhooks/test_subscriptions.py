@@ -387,7 +387,10 @@ async def test_delete_takes_its_history_along(
     await me.api.post(f"{PATH}/{webhook['id']}/test")
     assert (await me.api.delete(f"{PATH}/{webhook['id']}")).status_code == 200
     assert_error(await me.api.delete(f"{PATH}/{webhook['id']}"), 404)
-    assert await deliveries.of_webhook(site.database, webhook["id"], limit=1, before=None) == []
+    assert await deliveries.of_webhook(site.database, webhook["id"], limit=1, before=None) == (
+        [],
+        False,
+    )
 
 
 async def test_the_body_has_both_shapes(me: Subscriber, receiver: Receiver) -> None:

@@ -18,15 +18,19 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
 from outrider.cloud.access.encryption import Cipher
 from outrider.cloud.periodic import run_periodically
 from outrider.cloud.store import idempotency
 from outrider.cloud.store.database import DATABASE_ERRORS, Database, is_unavailable
-from outrider.contract.errors import ApiError, ErrorCode, bad_request
+from outrider.contract.errors import ApiError, ErrorBody, ErrorCode, bad_request
 
 KEPT_SECONDS: Final = 86400.0
+
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""Bytes of a response that is stored; a longer one is replaced by an error."""
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _CIPHER_CONTEXT: Final = "response"
@@ -45,6 +49,17 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     replayed: bool = False
+
+
+_TOO_LONG: Final = Answer(
+    500,
+    msgspec.json.encode(
+        ErrorBody(
+            error="The request was executed, but its response was too long to be kept: "
+            "read what it has changed"
+        )
+    ),
+)
 
 
 class Idempotency:
@@ -126,8 +141,9 @@ class Idempotency:
 
         async def complete() -> None:
             if has_effect:
-                encrypted = self._cipher.encrypt(answer.body, _CIPHER_CONTEXT)
-                await idempotency.finish(self._database, principal, key, answer.status, encrypted)
+                kept = answer if len(answer.body) <= MAX_KEPT_BYTES else _TOO_LONG
+                encrypted = self._cipher.encrypt(kept.body, _CIPHER_CONTEXT)
+                await idempotency.finish(self._database, principal, key, kept.status, encrypted)
             else:
                 await idempotency.release(self._database, principal, key)
 

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -52,7 +51,7 @@ from outrider.contract.commands import (
 from outrider.contract.errors import bad_request, not_found
 from outrider.contract.outcomes import Done
 from outrider.contract.resources import Approval, ApprovalList, DaemonList, DaemonStatus
-from outrider.contract.sizes import MAX_PAGE_BYTES, json_bytes
+from outrider.contract.sizes import count_within, json_bytes
 from outrider.contract.structs import Wire
 from outrider.contract.text import EXPLANATIONS, NO_NUL, TERMINAL_NAME
 
@@ -172,20 +171,17 @@ async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
     the `actionId`. An IDE asks for the agent that was used last.
     """
     states = await services.presence.of_account(call.account_id)
-    found = [
-        (_place(approval), approval) for state in states for approval in views.approvals(state)
-    ]
     after: str = call.query.after or ""
-    page: list[Approval] = []
-    left = MAX_PAGE_BYTES
-    for place, approval in sorted(found, key=itemgetter(0)):
-        if place <= after:
-            continue
-        left -= json_bytes(approval)
-        if left < 0 and page:
-            return ApprovalList(approvals=page, cursor=_place(page[-1]))
-        page.append(approval)
-    return ApprovalList(approvals=page)
+    found = [
+        approval
+        for state in states
+        for approval in views.approvals(state)
+        if _place(approval) > after
+    ]
+    found.sort(key=_place)
+    page = found[: count_within(map(json_bytes, found))]
+    cursor = _place(page[-1]) if len(page) < len(found) else None
+    return ApprovalList(approvals=page, cursor=cursor)
 
 
 def _place(approval: Approval) -> str:

@@ -532,7 +532,7 @@ _INSTANCES: Final[tuple[Wire, ...]] = (
     WebhookList(webhooks=[_WEBHOOK]),
     WebhookRequest(url=_URL, events=["agent:generating_completed", "agent:waiting_approval"]),
     WebhookChange(active=False),
-    DeliveryList(deliveries=[_DELIVERY]),
+    DeliveryList(deliveries=[_DELIVERY], cursor=DELIVERY_ID),
     Delivered(success=True, delivery=_DELIVERY),
     ReplayRequest(since=_NOW - 3_600_000),
     Replayed(count=3),

@@ -73,10 +73,13 @@ async def list_deliveries(services: WebhookServices, call: Call) -> DeliveryList
     """The deliveries of the last 30 days, newest first, each with its attempts."""
     query: DeliveryQuery = call.query
     webhook = await services.subscriptions.get(call.account_id, call.path("webhookId"))
-    rows = await deliveries.of_webhook(
+    rows, has_more = await deliveries.of_webhook(
         services.database, webhook.id, limit=query.limit, before=query.before
     )
-    return DeliveryList(deliveries=[retry_policy.record(row) for row in rows])
+    return DeliveryList(
+        deliveries=[retry_policy.record(row) for row in rows],
+        cursor=rows[-1].id if has_more else None,
+    )
 
 
 async def read_delivery(services: WebhookServices, call: Call) -> DeliveryDetails:

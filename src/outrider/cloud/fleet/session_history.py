@@ -21,7 +21,7 @@ from outrider.cloud.store import session_history
 from outrider.cloud.store.database import DATABASE_ERRORS, Database
 from outrider.cloud.store.session_history import OwnedSession
 from outrider.contract.resources import Session, SessionPage
-from outrider.contract.sizes import MAX_PAGE_BYTES, json_bytes
+from outrider.contract.sizes import count_within, json_bytes
 
 _log = structlog.get_logger(__name__)
 
@@ -121,15 +121,10 @@ class SessionHistory:
             limit=limit,
             before=before,
         )
-        sessions: list[Session] = []
-        left = MAX_PAGE_BYTES
-        for one in found:
-            shown = await self._shown(one, live)  # it may be longer than what is stored
-            left -= json_bytes(shown)
-            if left < 0 and sessions:
-                has_more = True
-                break
-            sessions.append(shown)
+        shown = [await self._shown(one, live) for one in found]
+        # The live state of a session may be longer than what is stored of it.
+        sessions = shown[: count_within(map(json_bytes, shown))]
+        has_more |= len(sessions) < len(shown)
         return SessionPage(
             sessions=sessions, cursor=sessions[-1].target_id if sessions and has_more else None
         )

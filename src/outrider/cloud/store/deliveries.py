@@ -15,12 +15,16 @@ from outrider.cloud.store.database import Database
 from outrider.cloud.store.event_log import Event
 from outrider.cloud.store.session_history import OwnedSession
 from outrider.cloud.store.transaction import Transaction
+from outrider.contract.sizes import count_within
 
 _deliveries = tables.deliveries
 _events = tables.events
 _machines = tables.machines
 
 PRUNE_BATCH = 500
+
+_OVERHEAD = 1024
+"""Bytes of a delivery beside its attempts, at most."""
 
 
 class Delivery(NamedTuple):
@@ -239,14 +243,27 @@ async def finish(
 
 async def of_webhook(
     database: Database, webhook_id: str, *, limit: int, before: str | None
-) -> list[Delivery]:
-    """Return a webhook's deliveries, newest first; only those older than the id `before`."""
-    query = select(*_COLUMNS).where(_deliveries.c.webhook_id == webhook_id)
+) -> tuple[list[Delivery], bool]:
+    """Return a webhook's deliveries, newest first, and whether more follow.
+
+    Only those older than the id `before`.
+
+    They are fewer than `limit` if their attempts, with what receivers answered, exceed a page.
+    """
+    of_webhook = _deliveries.c.webhook_id == webhook_id
+    query = select(_deliveries.c.id, func.length(_deliveries.c.attempts)).where(of_webhook)
     if before is not None:
         query = query.where(_deliveries.c.id < before)
+    query = query.order_by(_deliveries.c.id.desc()).limit(limit + 1)
     async with database.read() as connection:
-        rows = await connection.execute(query.order_by(_deliveries.c.id.desc()).limit(limit))
-        return [Delivery._make(row) for row in rows]
+        found = (await connection.execute(query)).all()
+        # The newest attempt is shown twice.
+        count = count_within(2 * length + _OVERHEAD for _, length in found[:limit])
+        ids = [row[0] for row in found[:count]]
+        rows = await connection.execute(
+            select(*_COLUMNS).where(_deliveries.c.id.in_(ids)).order_by(_deliveries.c.id.desc())
+        )
+        return [Delivery._make(row) for row in rows], count < len(found)
 
 
 async def by_id(database: Database, webhook_id: str, delivery_id: str) -> Delivery | None:

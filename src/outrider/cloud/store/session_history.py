@@ -17,7 +17,7 @@ from outrider.cloud.store import bulk, tables
 from outrider.cloud.store.database import Database
 from outrider.cloud.store.transaction import Transaction
 from outrider.contract.resources import Session
-from outrider.contract.sizes import MAX_PAGE_BYTES, cut_session
+from outrider.contract.sizes import count_within, cut_session
 from outrider.contract.targets import parse_target
 
 PRUNE_BATCH: Final = 500
@@ -188,13 +188,8 @@ async def page(
     ).limit(limit + 1)
     async with database.read() as transaction:
         rows = (await transaction.execute(query)).all()
-        keys: list[tuple[str, str]] = []
-        size = 0
-        for machine, session_id, length in rows[:limit]:
-            size += length
-            if size > MAX_PAGE_BYTES and keys:
-                break
-            keys.append((machine, session_id))
+        count = count_within(length for *_, length in rows[:limit])
+        keys = [(machine, session_id) for machine, session_id, _ in rows[:count]]
         stored: dict[tuple[str, str], bytes] = {}
         for batch in batched(keys, _MAX_IDS):
             data = select(*_KEY, _history.c.data).where(tuple_(*_KEY).in_(batch))
