@@ -109,7 +109,7 @@ class Tool(Wire, kw_only=True):
     """The call in a line for people, such as the command; else the tool's name."""
     status: ToolStatus | None = None
     """How far the call is; null if the agent has not told how it ended."""
-    exit_code: int | None = None
+    exit_code: Annotated[int, Meta(ge=-(2**31), le=2**32)] | None = None
     """The exit code of the command that was executed; null if it is not known."""
     diff: Annotated[list[FileDiff], Meta(max_length=64)] = []
     """The files that the call changes; 256 KiB of patches at most, 64 KiB in an event."""

@@ -101,6 +101,7 @@ def test_a_tool_call_stays_within_the_limits_of_its_fields() -> None:
 
 def test_a_call_whose_command_failed_has_failed() -> None:
     assert tool_of(id="t", title="a\nb").title == "a …"
+    assert tool_of(id="t", title="x", exit_code=10**30).exit_code == 2**32
     assert tool_of(id="t", title="x", status="completed", exit_code=1).status == "failed"
     assert tool_of(id="t", title="x", status="completed", exit_code=0).status == "completed"
     assert tool_of(id="t", title="x", status="running", exit_code=None).status == "running"

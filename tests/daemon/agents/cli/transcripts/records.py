@@ -121,7 +121,8 @@ KINDS: Final = [
         f".claude/projects/x/{CONVERSATION}.jsonl",
         _claude,
         "type subtype uuid parentUuid timestamp message content aiTitle isSidechain isMeta "
-        "isCompactSummary isApiErrorMessage model text thinking id name input tool_use_id "
+        "isCompactSummary isApiErrorMessage model text thinking id name input tool_use_id is_error "
+        "toolUseResult structuredPatch filePath oldStart newStart lines stdout interrupted create "
         "tool_use tool_result user assistant system turn_duration attachment <synthetic>",
     ),
     RecordKind(
@@ -131,7 +132,8 @@ KINDS: Final = [
         "timestamp ordinal type payload role content summary name call_id arguments input action "
         "output turn_id item model error text id message UserMessage item_completed "
         "task_started turn_aborted task_complete turn_context event_msg response_item assistant "
-        "reasoning function_call function_call_output",
+        "reasoning function_call function_call_output exec_command_end patch_apply_end exit_code "
+        "success changes unified_diff add apply_patch command",
     ),
     RecordKind(
         "gemini",
@@ -139,7 +141,8 @@ KINDS: Final = [
         _gemini,
         "sessionId $set messages summary id type timestamp content displayContent thoughts subject "
         "description toolCalls name args result functionResponse response output error model "
-        "user gemini info warning text <session_context>",
+        "user gemini info warning text <session_context> status success cancelled resultDisplay "
+        "filePath originalContent newContent isNewFile replace run_shell_command",
         json.dumps({"sessionId": CONVERSATION}).encode() + b"\n",
     ),
     RecordKind(

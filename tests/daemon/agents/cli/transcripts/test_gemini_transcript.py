@@ -93,6 +93,8 @@ def test_a_turn_with_a_tool(record: Record) -> None:
     [
         ("success", "done", "completed", None),
         ("success", "Output: no\nExit Code: 2", "failed", 2),
+        ("success", "Output: Exit Code: 0\nExit Code: 0\nExit Code: 2", "failed", 2),
+        ("success", "Exit Code: " + "9" * 5000, "completed", None),
         ("error", "no such file", "failed", None),
         ("cancelled", "the user said no", "failed", None),
         ("unheard of", "x", None, None),
@@ -111,6 +113,14 @@ def test_how_a_tool_ended(
     assert (asked.kind, asked.title) == ("execute", "touch a")
     assert (asked.status, asked.exit_code) == (shown, exit_code)
     assert [diff.patch for diff in asked.diff] == ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"]
+
+
+def test_a_file_that_was_written_is_new(record: Record) -> None:
+    written = {"filePath": "/x", "originalContent": "", "newContent": "b\n", "isNewFile": True}
+    record.lines(gemini("g1", "", toolCalls=[call("c1", output="") | {"resultDisplay": written}]))
+    tool = record.transcript.messages({}, GUARDS)[0].tool
+    assert tool is not None
+    assert [diff.patch for diff in tool.diff] == ["--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+b\n"]
 
 
 def test_a_record_that_another_gemini_has_deleted_before_its_first_message(

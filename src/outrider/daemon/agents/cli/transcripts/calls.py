@@ -40,7 +40,7 @@ def call_tool(id_: str, name: str, arguments: Any, started_at: int, **fields: An
         title = f"{name} {subject}"
     path = _first_text(given, _PATHS)
     line = given.get("offset")
-    place = FileLocation(path=path, line=line if isinstance(line, int) and line > 0 else None)
+    place = FileLocation(path=path, line=line if type(line) is int and line > 0 else None)
     known: dict[str, Any] = {
         "kind": kind,
         "title": title,

@@ -31,7 +31,7 @@ ORPHAN_WAIT: Final = 2.0
 
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NO_PROMPT_PREFIXES: Final = ("<bash-", "<command-", "<local-command-")
-_EXIT_CODE: Final = re.compile(r"(?:Error: )?Exit code (\d+)")
+_EXIT_CODE: Final = re.compile(r"(?:Error: )?Exit code (\d{1,10})\b")
 _EXIT: Final = "<command-name>/exit<"
 _ACTIVITIES: Final[dict[str, Activity]] = {"busy": "busy", "waiting": "waiting", "idle": "idle"}
 

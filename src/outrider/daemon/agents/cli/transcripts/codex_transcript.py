@@ -30,7 +30,9 @@ from outrider.daemon.agents.tools import exit_code_in, file_diff, patch_diff
 THREAD: Final = "CODEX_THREAD"
 """The key of the thread's id in a session's adapter state."""
 
-_EXIT_CODE: Final = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)$", re.MULTILINE)
+_EXIT_CODE: Final = re.compile(
+    r"^(?:Exit code:|Process exited with code) (-?\d{1,10})$", re.MULTILINE
+)
 _LOCK: Final = re.compile(r"/thread-writer-locks/([0-9a-f-]{36})\.lock\Z")
 
 

@@ -40,7 +40,7 @@ _STATUSES: Final[dict[str, ToolStatus]] = {
     "error": "failed",
     "cancelled": "failed",
 }
-_EXIT_CODE: Final = re.compile(r"^Exit Code: (-?\d+)$", re.MULTILINE)
+_EXIT_CODE: Final = re.compile(r"^Exit Code: (-?\d{1,10})$", re.MULTILINE)
 _PADDING: Final = " \t\n\u2060"
 
 
@@ -215,8 +215,8 @@ class GeminiTranscript(Reader):
         status = _STATUSES.get(call.status)
         exit_code = None
         if call.name == "run_shell_command" and status == "completed":
-            match = _EXIT_CODE.search(text)
-            exit_code = int(match[1]) if match else None
+            codes = _EXIT_CODE.findall(text)
+            exit_code = int(codes[-1]) if codes else None  # above it is what the command printed
         return self._end_call(call.id, status, at, exit_code=exit_code, diff=_diff(call))
 
     def _add(self, piece: Piece) -> bool:
@@ -251,7 +251,8 @@ def _diff(call: _Call) -> list[FileDiff]:
     before, after = shown.get("originalContent"), shown.get("newContent")
     if not isinstance(path, str) or not isinstance(after, str):
         return []
-    return [file_diff(path, before if isinstance(before, str) else None, after)]
+    is_new = shown.get("isNewFile") or not isinstance(before, str)
+    return [file_diff(path, None if is_new else before, after)]
 
 
 def _result_text(call: _Call) -> str:
