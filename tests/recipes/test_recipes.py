@@ -124,6 +124,20 @@ async def test_what_an_agent_has_committed_is_compared(
     assert "## try-1-shell: idle\n  made.txt  +1 -0" in printed
 
 
+async def test_a_bot_answers_approvals_by_its_rules(
+    workplace: Workplace, machine: AsyncMachine
+) -> None:
+    async with await machine.launch("demo", dir=str(workplace.project)) as agent:
+        cursor = (await agent.send("tool")).cursor
+        await agent.wait(after=cursor, timeout=60)
+        async with Recipe("approval-bot.md", env=variables(workplace)) as recipe:
+            assert (await recipe.line()).startswith("approve: ")  # it was asked before the bot
+            assert (await agent.reply(cursor, timeout=PATIENCE)).text == "Approved."
+            again = (await agent.send("edit")).cursor
+            assert "demo.txt" in await recipe.line()
+            assert (await agent.reply(again, timeout=PATIENCE)).status == "idle"
+
+
 class Slack:
     """Slack: it takes messages, and signs what it sends."""
 
