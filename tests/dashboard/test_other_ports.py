@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from outrider.cloud.access.password_resets import new_link
 from outrider.cloud.api.session_cookie import COOKIE
 from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.errors import assert_error
-from tests.rig.people import PASSWORD, V1
+from tests.rig.people import PASSWORD, V1, logged_in
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
@@ -169,3 +170,16 @@ async def test_a_browser_without_storage_stays_logged_in_until_a_reload(
         await shows(page, "Machines")
         await page.reload()
         await page.get_by_role("heading", name="Log in").wait_for()
+
+
+async def test_the_token_of_a_password_link_leaves_the_address_at_once(
+    user: Owner, browser: "Browser"
+) -> None:
+    link = await new_link(user.site.database, (await logged_in(user)).user.id, user.site.url)
+    async with new_page(browser, user) as page:
+        await page.goto(link.url)
+        await page.get_by_label("New password", exact=True).fill("a quite different phrase")
+        assert page.url == link.url.partition("#")[0]
+        await page.get_by_label("The same again", exact=True).fill("a quite different phrase")
+        await page.get_by_role("button", name="Set the password").click()
+        await page.get_by_text("The password is set").wait_for()

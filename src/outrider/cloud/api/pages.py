@@ -79,15 +79,16 @@ then. If you have not just set that machine up again, reject this one.</p>
 <p id=said role=status></p>"""
 
 _RESET_SCRIPT: Final = f"""{_CALL}
+const token = location.hash.slice(1)  // not left in the address and the history
+history.replaceState(null, '', location.pathname)
 at('set').addEventListener('submit', tried(async () => {{
   const password = at('password').value
   if (password !== at('again').value) throw new Error('The two passwords differ')
-  await call('POST', 'password/reset', {{token: location.hash.slice(1), password}})
-  history.replaceState(null, '', location.pathname)
+  await call('POST', 'password/reset', {{token, password}})
   at('set').hidden = true
   say('The password is set. You can log in with it now.')
 }}))
-if (location.hash.length < 2) say('This link is incomplete: open it as it was sent to you.')
+if (!token) say('This link is incomplete: open it as it was sent to you.')
 """
 
 _RESET: Final = """
