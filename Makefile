@@ -88,14 +88,14 @@ AGAIN := --reruns 1 --rerun-show-tracebacks
 test-agents: $(READY)  ## Install every agent that is known, and put each through the same scenario.
 	@scripts/system-packages tmux npm
 	$(BIN)/python -m pytest -m real_agent \
-		tests/daemon/agents tests/cli/test_providers.py tests/system/test_descriptors.py tests/system/test_mcp_agents.py \
+		tests/machine/agents tests/cli/test_providers.py tests/system/test_descriptors.py tests/system/test_mcp_agents.py \
 		--numprocesses 3 --dist loadgroup $(AGAIN)
 
 test-ides: IDES = jupyterlab code-server
 test-ides: $(READY)  ## Drive JupyterLab with jupyter-ai, code-server and pages of our own in Chromium.
 	@scripts/system-packages chromium htop npm $(if $(filter code-server,$(IDES)),g++ krb5-config)
-	@for ide in $(IDES); do sh tests/daemon/agents/ide/install.sh .cache/agents $$ide || exit; done
-	$(BIN)/python -m pytest -m ide tests/daemon/agents/ide tests/system/test_event_source.py \
+	@for ide in $(IDES); do sh tests/machine/agents/ide/install.sh .cache/agents $$ide || exit; done
+	$(BIN)/python -m pytest -m ide tests/machine/agents/ide tests/system/test_event_source.py \
 		tests/system/browser \
 		--numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')

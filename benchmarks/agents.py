@@ -13,9 +13,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.kinds import KINDS
-from tests.daemon.agents.machine import StubModel, agent_environment, install_agent, stub_model
+from tests.machine.agents.kind import AgentKind
+from tests.machine.agents.kinds import KINDS
+from tests.machine.agents.machine import StubModel, agent_environment, install_agent, stub_model
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.machine_agent import MachineAgent, machine_agent

@@ -16,9 +16,9 @@ from benchmarks.machine_agent import SCRIPTED, machine_agent, wait_until_idle
 from benchmarks.processes import MEGABYTE, BenchmarkError
 from benchmarks.report import NONE, Figure, Section, Target, not_measured, spread
 from benchmarks.service import EMAIL, PASSWORD, Installation
-from outrider.cloud.api.dashboard import is_built
-from outrider.daemon.agents.ide.debugging_port import is_installed
+from outrider.machine.agents.ide.debugging_port import is_installed
 from outrider.sdk import Agent
+from outrider.service.http.dashboard import is_built
 
 _THROTTLING: Final = 4
 """How many times slower than this computer's the browser's processor is."""

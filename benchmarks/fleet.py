@@ -13,11 +13,11 @@ from benchmarks.processes import SERVING, BenchmarkError, Program
 from benchmarks.report import Figure, Measure, Section, Target, plural
 from benchmarks.service import Installation, Server, status_path
 from benchmarks.simulator import Fleet, simulated
-from outrider.cloud.access import credentials
-from outrider.cloud.store import tables
-from outrider.cloud.store.database import Database
 from outrider.contract.enrollment import Enrolled
 from outrider.contract.ids import new_id
+from outrider.service.accounts import credentials
+from outrider.service.database import tables
+from outrider.service.database.engine import Database
 
 MACHINES: Final = 10_000
 """How many machines a fleet has by default."""

@@ -11,16 +11,16 @@ from typing import Final
 
 import psutil
 from playwright.async_api import CDPSession, Page, async_playwright
-from tests.daemon.agents.ide.desk import Ide, faulty_desk, programs_of, real_desk
-from tests.daemon.agents.ide.kinds import KINDS
-from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import stub_model, until
+from tests.machine.agents.ide.desk import Ide, faulty_desk, programs_of, real_desk
+from tests.machine.agents.ide.kinds import KINDS
+from tests.machine.agents.kind import AgentKind
+from tests.machine.agents.machine import stub_model, until
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.processes import busy
 from benchmarks.report import Figure, Section, Target, not_measured, percentile
 from outrider.contract.commands import Screenshot
-from outrider.daemon.agents.ide.debugging_port import is_installed
+from outrider.machine.agents.ide.debugging_port import is_installed
 
 _CHANGES: Final = 60
 _PICTURES: Final = 15

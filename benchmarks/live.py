@@ -20,10 +20,10 @@ from benchmarks.processes import MEGABYTE, SERVING
 from benchmarks.report import Figure, Section, Target, spread
 from benchmarks.service import Installation, Server, new_key
 from benchmarks.webhooks import connected_outbox
-from outrider.cloud.store import tables
-from outrider.cloud.store.database import Database
-from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.ids import new_id
+from outrider.service.database import tables
+from outrider.service.database.engine import Database
+from outrider.service.webhooks.event_intake import agent_body
 
 _PER_KEY: Final = 10
 """Streams that a credential may have."""

@@ -12,7 +12,7 @@ from benchmarks.processes import REPOSITORY, BenchmarkError, Program, Stage
 from benchmarks.service import Installation, Server
 from outrider.contract.errors import OutriderError
 from outrider.contract.resources import Session
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
 from outrider.sdk import Agent, Machine, Outrider
 
 _TURN_SECONDS: Final = 60.0
@@ -22,7 +22,7 @@ SCRIPTED: Final = {
 type = "scripted"
 category = "acp"
 display_name = "Scripted"
-command = ['{sys.executable}', '{REPOSITORY}/tests/daemon/agents/acp/scripted_agent.py']
+command = ['{sys.executable}', '{REPOSITORY}/tests/machine/agents/acp/scripted_agent.py']
 install = "-"
 """
 }

@@ -33,7 +33,7 @@ from benchmarks.report import (
 )
 from benchmarks.service import Installation, status_path
 from benchmarks.simulator import simulated
-from outrider.cloud.store.database import Database
+from outrider.service.database.engine import Database
 
 _COMMAND_TIMEOUT: Final = 10.0
 _NOT_RECONNECTING: Final = 10

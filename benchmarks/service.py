@@ -11,11 +11,11 @@ from tests.servers.server import free_port
 
 from benchmarks.processes import LOADING, Program, Stage
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.enrollment import Enrollment
-from outrider.cloud.access.passwords import HASHER
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.settings import Settings
-from outrider.cloud.store.database import Database
+from outrider.service.accounts.enrollment import Enrollment
+from outrider.service.accounts.passwords import HASHER
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.database.engine import Database
+from outrider.service.settings import Settings
 
 ResultT = TypeVar("ResultT")
 

@@ -58,7 +58,7 @@ from outrider.contract.link.machine import (
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.contract.resources import Session, Workspace
-from outrider.daemon.link import SocketTiming
+from outrider.machine.link.connection import SocketTiming
 
 _AT_ONCE: Final = 200
 """Machines that connect for the first time at the same time; when they reconnect, all do."""

@@ -24,9 +24,9 @@ from benchmarks.service import (
     status_path,
 )
 from benchmarks.simulator import simulated
-from outrider.cloud.store.database import Database
-from outrider.cloud.store.tables import metadata
 from outrider.contract.enrollment import Enrolled
+from outrider.service.database.engine import Database
+from outrider.service.database.tables import metadata
 
 _MACHINES: Final = 2_000
 _REQUESTS_PER_SECOND: Final = 40

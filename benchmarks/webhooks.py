@@ -27,16 +27,16 @@ from benchmarks.report import (
     spread,
 )
 from benchmarks.service import Installation, start_receiver
-from outrider.cloud.webhooks.delivery_limiter import DeliveryLimits
-from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_service, encode
 from outrider.contract.ids import derived_id, new_id
 from outrider.contract.limits import EVENT_BURST
 from outrider.contract.link.outbox import Outbox
-from outrider.daemon.journal import Journal
-from outrider.daemon.link import Link
-from outrider.daemon.router import Router
-from outrider.daemon.settings import Connection
+from outrider.machine.commands import Router
+from outrider.machine.link.connection import Link
+from outrider.machine.link.journal import Journal
+from outrider.machine.settings import Connection
+from outrider.service.webhooks.delivery_limiter import DeliveryLimits
+from outrider.service.webhooks.event_intake import agent_body
 
 _PER_SECOND: Final = 1500
 """About how many deliveries a second to make a run as long as was asked for."""

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.bench import Bench, Sections
 from benchmarks.processes import BenchmarkError
 from benchmarks.report import Measure, Section, Target
-from outrider.daemon.workspace.workspaces import Workspaces
+from outrider.machine.workspace.workspaces import Workspaces
 
 FILES: Final = 50_000
 MODIFIED: Final = 160

@@ -24,13 +24,13 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.api.endpoint import BoundEndpoint
-from outrider.cloud.live.streams import StreamTimes
-from outrider.cloud.settings import Settings
-from outrider.cloud.store.database import Database
+from outrider.service.database.engine import Database
+from outrider.service.events.streams import StreamTimes
+from outrider.service.http.endpoint import BoundEndpoint
+from outrider.service.settings import Settings
 from tests import fuzzing
-from tests.daemon.agents.machine import StubModel, stub_model
 from tests.fuzzing import pytest_collection_finish, pytest_runtest_call  # noqa: F401  # hooks
+from tests.machine.agents.machine import StubModel, stub_model
 from tests.rig.people import person
 from tests.rig.private import private
 from tests.rig.site import Owner, Site
@@ -63,17 +63,17 @@ SLOWEST: Final = (
     "cli/",
     "sdk/",
     "recipes/",
-    "cloud/access/test_quota.py",
-    "daemon/agents/acp/test_agent_faults.py",
-    "daemon/agents/cli/transcripts/",
-    "daemon/redaction/",
-    "daemon/test_terminal.py",
+    "service/accounts/test_quota.py",
+    "machine/agents/acp/test_agent_faults.py",
+    "machine/agents/cli/transcripts/",
+    "machine/redaction/",
+    "machine/terminals/test_terminal.py",
     "demo/",
-    "daemon/debug/",
-    "cloud/test_http_protocol.py",
-    "cloud/test_websocket.py",
-    "cloud/webhooks/",
-    "cloud/access/",
+    "machine/debug/",
+    "service/http/test_http_protocol.py",
+    "service/http/test_websocket.py",
+    "service/webhooks/",
+    "service/accounts/",
 )
 """The slowest files run first, so that no process is left alone with one of them at the end."""
 

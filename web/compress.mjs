@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 // each function when it is first called, which delays the first page.
 const COMPILE_AT_ONCE = "//# allFunctionsCalledOnLoad\n";
 
-const folder = new URL("../src/outrider/cloud/static/assets/", import.meta.url);
+const folder = new URL("../src/outrider/service/static/assets/", import.meta.url);
 for (const name of await readdir(folder)) {
   if (!/\.(js|css|svg)$/.test(name)) continue;
   const file = new URL(name, folder);

@@ -30,7 +30,7 @@ export default defineConfig({
   },
   worker: { format: "es" },
   build: {
-    outDir: path("../src/outrider/cloud/static"),
+    outDir: path("../src/outrider/service/static"),
     emptyOutDir: true,
     target: "es2022",
     // The Content-Security-Policy allows neither data: scripts nor inline ones.

@@ -120,7 +120,7 @@ class Bare:
 
 
 def main(port: int, bare: Bare) -> None:
-    """Serve until a signal comes, with the flags of `outrider.cloud.server`."""
+    """Serve until a signal comes, with the flags of `outrider.service.server`."""
     config = uvicorn.Config(
         bare.application(),
         host="127.0.0.1",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from outrider.cloud.access import passwords
+from outrider.service.accounts import passwords
 from tests.cli.operator import Operator
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment

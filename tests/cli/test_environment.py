@@ -13,7 +13,7 @@ from outrider.cli import providers
 from outrider.cli.environment import OTHERS, SERVICE, unknown
 from outrider.cli.logs import set_up_logs
 from outrider.cli.running import daemon_settings, service_settings
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 from tests.cli.operator import Operator
 from tests.rig.processes import Outcome, environment, outrider
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.ids import new_id
-from outrider.daemon.agents.cli.tmux import Tmux
-from outrider.daemon.agents.providers import load_providers
-from outrider.daemon.journal import Journal
-from outrider.daemon.session_record import SessionRecord
-from outrider.daemon.settings import DaemonSettings
-from tests.daemon.agents.acp.conftest import provider_file
-from tests.daemon.agents.machine import kill_server
+from outrider.machine.agents.providers import load_providers
+from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.record import SessionRecord
+from outrider.machine.settings import DaemonSettings
+from outrider.machine.tmux.server import Tmux
+from tests.machine.agents.acp.conftest import provider_file
+from tests.machine.agents.machine import kill_server
 
 pytestmark = [
     pytest.mark.real_agent,

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from outrider.cloud.settings import Settings
 from outrider.contract.enrollment import Enrolled
+from outrider.service.settings import Settings
 from tests.conftest import running, settings
 from tests.rig.people import PASSWORD, dashboard, login, person
 from tests.rig.processes import PROCESS_PATIENCE, environment, outrider

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
 from outrider.sdk import AsyncOutrider
-from tests.daemon.agents.machine import kill_server
+from tests.machine.agents.machine import kill_server
 from tests.rig.certificates import Authority
 from tests.rig.patience import eventually
 from tests.rig.private import private

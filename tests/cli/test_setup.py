@@ -14,14 +14,14 @@ import pytest
 from outrider.contract.enrollment import DeviceAuthorization, Enrolled
 from outrider.contract.errors import ErrorCode
 from outrider.contract.structs import Wire
-from outrider.daemon import enrollment
-from outrider.daemon.enrollment import (
+from outrider.machine import enrollment
+from outrider.machine.enrollment import (
     EnrollmentError,
     RefusedError,
     UnavailableError,
     enroll_by_approval,
 )
-from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.machine.settings import Connection, DaemonSettings
 from tests.rig.people import V1, dashboard
 from tests.rig.processes import PROCESS_PATIENCE
 from tests.rig.site import Owner

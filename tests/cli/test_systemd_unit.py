@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outrider.cli.main import app
-from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.machine.settings import Connection, DaemonSettings
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "outrider-daemon.service"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.cli.welcome import greet_person, may_open_browser, open_browser, phone_url, welcome
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 from tests.rig.patience import eventually
 from tests.rig.samples import PROVIDER
 

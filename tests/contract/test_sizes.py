@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from outrider.cloud.webhooks.event_intake import agent_body
 from outrider.contract.events import TRUNCATION_NOTE, AgentEvent, EventName
 from outrider.contract.frames import Event, decode_from_daemon, encode
 from outrider.contract.resources import Session
@@ -22,6 +21,7 @@ from outrider.contract.sizes import (
     json_bytes,
 )
 from outrider.contract.text import NO_NUL, PRINTABLE
+from outrider.service.webhooks.event_intake import agent_body
 from tests.contract import strategies
 
 LONGEST = {PRINTABLE: "\N{GRINNING FACE}", NO_NUL: "\x01", None: "\x01"}

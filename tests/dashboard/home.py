@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outrider.daemon.settings import DaemonSettings
-from tests.daemon.agents.machine import kill_server
+from outrider.machine.settings import DaemonSettings
+from tests.machine.agents.machine import kill_server
 from tests.rig.processes import environment
 from tests.system.up import Up
 

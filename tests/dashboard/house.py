@@ -22,13 +22,13 @@ from outrider.contract.resources import (
     Session,
     Workspace,
 )
-from tests.cloud.api.test_session_history import STOPPED, ends
-from tests.cloud.webhooks.receiver import Answer, receiving, says
 from tests.rig.machine import ScriptedMachine, payload_of
 from tests.rig.patience import PATIENCE
 from tests.rig.people import dashboard
 from tests.rig.samples import CHANGES, CHAT, DEBUG, FILES, MACHINE, STATE, TERMINALS, session
 from tests.rig.site import Owner
+from tests.service.machines.test_session_history import STOPPED, ends
+from tests.service.webhooks.receiver import Answer, receiving, says
 
 V1: Final = "/api/v1"
 

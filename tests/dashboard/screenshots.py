@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from tests.cloud.webhooks.receiver import Receiver, one_after_another, receiving, says
 from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
 from tests.rig.browser import chromium
 from tests.rig.patience import eventually
+from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, says
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

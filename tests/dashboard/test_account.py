@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from outrider.cloud.access.enrollment import Enrollment
 from outrider.contract.enrollment import EnrollRequest
-from tests.cloud.webhooks.receiver import receiving
+from outrider.service.accounts.enrollment import Enrollment
 from tests.conftest import StartSite
 from tests.dashboard.house import answer_all, furnished
 from tests.dashboard.visitor import Visitor, signed_in, visiting
@@ -15,6 +14,7 @@ from tests.rig.patience import eventually
 from tests.rig.people import PAGE_SECRET, PASSWORD, dashboard, person
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.service.webhooks.receiver import receiving
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Locator

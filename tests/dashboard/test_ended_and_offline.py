@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cloud.api.test_session_history import STOPPED, ends
 from tests.dashboard.house import answer_all, disconnect
 from tests.dashboard.visitor import signed_in
 from tests.rig.samples import CHAT, session
 from tests.rig.site import Owner
+from tests.service.machines.test_session_history import STOPPED, ends
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

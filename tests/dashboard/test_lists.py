@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from outrider.contract.errors import ErrorCode
 from outrider.contract.frames import Failure
 from outrider.contract.resources import Workspace, Worktree
-from tests.cloud.api.test_session_history import STOPPED, ends
 from tests.dashboard.house import answer_all, desk, disconnect, furnished
 from tests.dashboard.visitor import PHONE, WIDTHS, signed_in, visiting
 from tests.rig.machine import payload_of
 from tests.rig.people import PASSWORD, person
 from tests.rig.samples import LAUNCHED, MACHINE, session
 from tests.rig.site import Owner, Site
+from tests.service.machines.test_session_history import STOPPED, ends
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cloud.webhooks.receiver import receiving
 from tests.dashboard.home import Home
 from tests.dashboard.visitor import WIDTHS, Visitor, visiting
 from tests.rig.patience import eventually
+from tests.service.webhooks.receiver import receiving
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

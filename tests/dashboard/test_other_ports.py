@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from outrider.cloud.access.password_resets import new_link
-from outrider.cloud.api.session_cookie import COOKIE
+from outrider.service.accounts.password_resets import new_link
+from outrider.service.http.session_cookie import COOKIE
 from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.errors import assert_error
 from tests.rig.people import PASSWORD, V1, logged_in

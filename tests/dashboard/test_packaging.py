@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from outrider import __version__
-from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.machine.settings import Connection, DaemonSettings
 from outrider.sdk import AsyncOutrider
-from tests.daemon.agents.machine import kill_server
 from tests.dashboard.conftest import ROOT
+from tests.machine.agents.machine import kill_server
 from tests.rig.patience import eventually
 from tests.rig.processes import PROCESS_PATIENCE, Program, environment, outrider
 from tests.rig.site import Owner, Site
@@ -74,8 +74,8 @@ def wheel(release: Path) -> Path:
 
 def test_the_wheel_has_the_dashboard_and_none_of_its_sources(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    static = [name for name in names if name.startswith("outrider/cloud/static/")]
-    assert "outrider/cloud/static/index.html" in static
+    static = [name for name in names if name.startswith("outrider/service/static/")]
+    assert "outrider/service/static/index.html" in static
     assert any(name.endswith(".js.gz") for name in static)
     sources = (".ts", ".tsx", ".map", "package.json", "package-lock.json")
     assert [name for name in names if name.endswith(sources) or "node_modules" in name] == []
@@ -102,7 +102,7 @@ async def test_a_bare_environment(
     installed: Path, wheel: Path, bare: dict[str, str], tmp_path: Path
 ) -> None:
     """The wheel as a new user has it: the dashboard is served, and the demo agent answers."""
-    page = zipfile.ZipFile(wheel).read("outrider/cloud/static/index.html").decode()
+    page = zipfile.ZipFile(wheel).read("outrider/service/static/index.html").decode()
     scripts = re.findall(r'src="\./(assets/[^"]+\.js)"', page)
     assert scripts
     async with Up("-m", "outrider", "up", "--no-browser", env=bare, python=installed) as up:

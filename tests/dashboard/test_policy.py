@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from outrider.cloud.api import dashboard
+from outrider.service.http import dashboard
 from tests.dashboard.house import furnished
 from tests.dashboard.names import ROUTES, address
 from tests.dashboard.visitor import signed_in

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from outrider.contract.commands import ResolveAction, SendChat
 from outrider.contract.resources import Message
-from tests.daemon.agents.kind import AgentKind
-from tests.daemon.agents.machine import Agent, Machine, machine, until
+from tests.machine.agents.kind import AgentKind
+from tests.machine.agents.machine import Agent, Machine, machine, until
 from tests.rig.processes import PROCESS_PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -53,7 +53,7 @@ def _is_in_context(path: str) -> bool:
         "LICENSE",
         "scripts/build-dashboard",
         "scripts/in-web",
-        "src/outrider/cloud/app.py",
+        "src/outrider/service/app.py",
         "web/package-lock.json",
         "web/src/main.tsx",
         "clients/typescript/src/api.ts",
@@ -73,7 +73,7 @@ def test_what_the_build_reads_is_in_its_context(path: str) -> None:
         "tests/conftest.py",
         "web/node_modules/vite/index.js",
         "src/outrider/__pycache__/x.pyc",
-        "src/outrider/cloud/static/index.html",
+        "src/outrider/service/static/index.html",
     ],
 )
 def test_what_it_must_not_see_is_not(path: str) -> None:

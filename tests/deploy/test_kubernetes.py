@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "deploy" / "kubernetes"

@@ -11,9 +11,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.api.request_body import MAX_BODY_BYTES
 from outrider.contract.frames import Event
-from tests.cloud.webhooks.events import agent_event
+from outrider.service.http.request_body import MAX_BODY_BYTES
 from tests.conftest import settings
 from tests.deploy.proxies import Caddy, DockerHAProxy, HAProxy, Nginx, Proxy, name_server
 from tests.rig.certificates import Authority
@@ -28,6 +27,7 @@ from tests.rig.sockets import viewer
 from tests.rig.stores import PostgreSQL
 from tests.rig.terminals import ScriptedTerminals
 from tests.servers.server import free_port
+from tests.service.webhooks.events import agent_event
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 

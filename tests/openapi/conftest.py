@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.service.endpoints import ENDPOINTS
+from outrider.service.http.openapi import describe
 
 _ROOT: Final = Path(__file__).parents[2]
 

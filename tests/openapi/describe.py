@@ -3,8 +3,8 @@
 import json
 import sys
 
-from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.service.endpoints import ENDPOINTS
+from outrider.service.http.openapi import describe
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(describe(ENDPOINTS), indent=1))

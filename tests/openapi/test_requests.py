@@ -1,7 +1,7 @@
 """Requests generated from the description, to a running service with a machine that answers.
 
-Each operation has its share here; tests/cloud/api/test_http_fuzzing.py sends what does not fit the
-description too, with every credential.
+Each operation has its share here; tests/service/http/test_http_fuzzing.py also sends what does not
+match the description, with every credential.
 """
 
 import json
@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from outrider.cloud.api.endpoint import Endpoint
-from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.service.endpoints import ENDPOINTS
+from outrider.service.http.endpoint import Endpoint
+from outrider.service.http.openapi import describe
 from tests.rig.stores import SQLite
 from tests.rig.world import World
 

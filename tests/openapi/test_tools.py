@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.service.endpoints import ENDPOINTS
+from outrider.service.http.openapi import describe
 from tests.openapi.conftest import Tools
 
 pytestmark = pytest.mark.openapi

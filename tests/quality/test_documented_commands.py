@@ -21,7 +21,7 @@ import pytest
 from typer.main import get_command
 
 from outrider.cli import main
-from outrider.cloud.api.table import ENDPOINTS
+from outrider.service.endpoints import ENDPOINTS
 from tests.quality.test_documentation import PAGES, ROOT
 
 COMMANDS = {"sh", "console", "python", "js"}

@@ -64,9 +64,9 @@ def test_tests_use_no_private_names_and_patch_no_constants() -> None:
     ("source", "name"),
     [
         ("queue._claim()", "_claim"),
-        ("from outrider.cloud.access.passwords import _hasher", "_hasher"),
+        ("from outrider.service.accounts.passwords import _hasher", "_hasher"),
         ("monkeypatch.setattr(limits, 'MAX_LINE', 1)", "MAX_LINE"),
-        ("monkeypatch.setattr('outrider.cloud.limits.MAX_LINE', 1)", "MAX_LINE"),
+        ("monkeypatch.setattr('outrider.service.limits.MAX_LINE', 1)", "MAX_LINE"),
         ("monkeypatch.setattr(passwords, '_hasher', None)", "_hasher"),
         ("limits.MAX_LINE = 1", "MAX_LINE"),
     ],

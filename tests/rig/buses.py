@@ -5,9 +5,9 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from outrider.cloud.fleet.bus import Bus, BusDown
-from outrider.cloud.fleet.redis_bus import RedisBus
-from outrider.cloud.store.redis import Redis
+from outrider.service.cluster.bus import Bus, BusDown
+from outrider.service.cluster.redis import Redis
+from outrider.service.cluster.redis_bus import RedisBus
 from tests.rig.patience import eventually
 from tests.servers.redis import Redis as RedisServer
 from tests.servers.redis import RedisCluster

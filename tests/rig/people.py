@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import httpx
 
-from outrider.cloud.access.dashboard_sessions import DashboardSessions, LoggedIn
-from outrider.cloud.access.encryption import secret_key
-from outrider.cloud.api.session_cookie import COOKIE
 from outrider.contract.account import PlanName
+from outrider.service.accounts.dashboard_sessions import DashboardSessions, LoggedIn
+from outrider.service.accounts.encryption import secret_key
+from outrider.service.http.session_cookie import COOKIE
 from tests.rig.site import CHEAP_HASHER, Owner, Site
 
 PASSWORD: Final = "correct horse battery staple"

@@ -11,22 +11,22 @@ import httpx
 from argon2 import PasswordHasher
 
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.enrollment import Enrollment
-from outrider.cloud.access.login_links import LoginLinks
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.api.endpoint import BoundEndpoint
-from outrider.cloud.fleet.dispatch import DRAIN_SECONDS
-from outrider.cloud.live.streams import StreamTimes
-from outrider.cloud.server import listen, listen_for_metrics, run_service
-from outrider.cloud.settings import Settings
-from outrider.cloud.store import accounts
-from outrider.cloud.store.database import Database
-from outrider.cloud.tls import ServerCertificate
 from outrider.contract.account import PlanName
 from outrider.contract.enrollment import Enrolled, EnrollRequest
 from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
+from outrider.service.accounts.enrollment import Enrollment
+from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.accounts.store import accounts
+from outrider.service.database.engine import Database
+from outrider.service.events.streams import StreamTimes
+from outrider.service.http.endpoint import BoundEndpoint
+from outrider.service.machines.dispatch import DRAIN_SECONDS
+from outrider.service.operations.tls import ServerCertificate
+from outrider.service.server import listen, listen_for_metrics, run_service
+from outrider.service.settings import Settings
 from outrider.tracing import OFF, Tracing
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE

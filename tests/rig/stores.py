@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from outrider.cloud.settings import Settings
-from outrider.cloud.store.database import Database
+from outrider.service.database.engine import Database
+from outrider.service.settings import Settings
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import GATEWAY, Site

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.machine.settings import Connection, DaemonSettings
 from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider, Outrider
-from tests.cloud.webhooks.conftest import database_url, office, receiver  # noqa: F401  # fixtures
-from tests.daemon.agents.machine import kill_server
+from tests.machine.agents.machine import kill_server
 from tests.rig.patience import eventually
 from tests.rig.processes import PROCESS_PATIENCE, Program, environment
 from tests.rig.site import Site
+from tests.service.webhooks.conftest import database_url, office, receiver  # noqa: F401  # fixtures
 from tests.system.test_terminal import SHELL
 
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 HEAVY = (
-    "outrider.cloud",
-    "outrider.daemon",
+    "outrider.service",
+    "outrider.machine",
     "outrider.cli",
     "outrider.demo",
     "aiohttp",

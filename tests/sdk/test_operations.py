@@ -8,8 +8,6 @@ import httpx2
 import msgspec
 import pytest
 
-from outrider.cloud.api.openapi import describe
-from outrider.cloud.api.table import ENDPOINTS
 from outrider.contract.commands import ChatInput, TextPart
 from outrider.contract.event_stream import EventPage
 from outrider.contract.resources import Daemon
@@ -17,6 +15,8 @@ from outrider.sdk import Agent, AsyncAgent, AsyncMachine, AsyncOutrider, Machine
 from outrider.sdk import operations as ops
 from outrider.sdk.machine_fields import MachineFields
 from outrider.sdk.operations import Operation
+from outrider.service.endpoints import ENDPOINTS
+from outrider.service.http.openapi import describe
 
 DOCUMENT = describe(ENDPOINTS)
 LOGINS = {"LOG_IN", "REAUTHENTICATE", "LOG_OUT"}

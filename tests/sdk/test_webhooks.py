@@ -8,8 +8,8 @@ import stripe
 from outrider.contract import signatures
 from outrider.contract.errors import OutriderError
 from outrider.sdk import webhooks
-from tests.cloud.webhooks.office import Office
-from tests.cloud.webhooks.receiver import SIGNATURE, Receiver, Taken
+from tests.service.webhooks.office import Office
+from tests.service.webhooks.receiver import SIGNATURE, Receiver, Taken
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

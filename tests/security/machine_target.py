@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import psutil
 
-from outrider.daemon.settings import DaemonSettings
-from tests.daemon.agents.acp.conftest import provider_file
-from tests.daemon.agents.machine import kill_server, running_in
+from outrider.machine.settings import DaemonSettings
+from tests.machine.agents.acp.conftest import provider_file
+from tests.machine.agents.machine import kill_server, running_in
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.security.target import Watched

@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 import httpx
 import psutil
 
-from outrider.cloud.access.passwords import HASHER
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.settings import Settings
 from outrider.contract.resources import Session
+from outrider.service.accounts.passwords import HASHER
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine
 from tests.rig.memory import peak_rss, reset_peak_rss
 from tests.rig.patience import PATIENCE

@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import ColumnElement, func, select
 
-from outrider.cloud.store import tables
+from outrider.service.database import tables
 from tests.rig.patience import eventually
 from tests.security.conftest import StartTarget
 from tests.security.target import MB

@@ -11,12 +11,12 @@ from websockets.exceptions import ConnectionClosed
 from outrider.contract.events import EventName
 from outrider.contract.frames import Acknowledge
 from outrider.contract.ids import new_id
-from tests.cloud.webhooks.events import agent_event
 from tests.rig.machine import ScriptedMachine
 from tests.rig.patience import eventually
 from tests.rig.samples import as_json, session
 from tests.security.target import MB, Account, Target
 from tests.security.test_machines import stored_bytes
+from tests.service.webhooks.events import agent_event
 
 V1 = "/api/v1"
 PAGE = 4 * 2**20 + 64 * 1024

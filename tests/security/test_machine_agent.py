@@ -1,6 +1,6 @@
 """Attacks on a machine agent: by names, commands, records, files and secrets.
 
-`tests/daemon` has each in detail.
+`tests/machine` has each in detail.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from outrider.contract.frames import MAX_FRAME_BYTES
-from tests.daemon.agents.cli.transcripts.records import KINDS
-from tests.daemon.agents.machine import running_in
-from tests.daemon.redaction.corpus import secrets
-from tests.daemon.test_confined_directory import ONLY_LINUX, swapping
+from tests.machine.agents.cli.transcripts.records import KINDS
+from tests.machine.agents.machine import running_in
+from tests.machine.redaction.corpus import secrets
+from tests.machine.system.test_confined_directory import ONLY_LINUX, swapping
 from tests.rig.patience import PATIENCE, eventually
 from tests.security.machine_target import MachineTarget, machine_target
 from tests.security.target import MB

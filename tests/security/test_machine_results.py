@@ -5,11 +5,11 @@ from typing import Any
 
 from outrider.contract.events import EventName
 from outrider.contract.frames import Acknowledge
-from tests.cloud.webhooks.events import agent_event
 from tests.rig.errors import assert_error
 from tests.rig.patience import eventually
 from tests.rig.samples import ACCEPTED, CHAT, LAUNCHED, STATE, STOPPED, as_json, session
 from tests.security.target import Target
+from tests.service.webhooks.events import agent_event
 
 V1 = "/api/v1"
 

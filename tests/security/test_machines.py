@@ -8,12 +8,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from outrider.contract.limits import MAX_STATE_BYTES
-from tests.cloud.webhooks.events import agent_event
 from tests.rig.machine import ScriptedMachine, closing, socket
 from tests.rig.machine import hello as greeting
 from tests.rig.patience import PATIENCE
 from tests.rig.samples import as_json, session
 from tests.security.target import MB, Target
+from tests.service.webhooks.events import agent_event
 
 LONG = "x" * (15 * MB)
 

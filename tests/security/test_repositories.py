@@ -1,6 +1,6 @@
 """Repositories that somebody else wrote: what they show of the machine's other files.
 
-`tests/daemon/workspace` has each in detail.
+`tests/machine/workspace` has each in detail.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemon.workspace.repositories import Repo, repository, write_index
+from tests.machine.workspace.repositories import Repo, repository, write_index
 from tests.rig.mcp import ACCEPT, message
 from tests.security.machine_target import MachineTarget, machine_target
 from tests.security.target import MB

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from outrider.daemon.settings import DaemonSettings
-from tests.daemon.agents.conftest import agents_bin, install  # noqa: F401  # fixtures
-from tests.daemon.agents.kinds.claude_code import environment as claude_environment
-from tests.daemon.agents.kinds.claude_code import seed_claude
-from tests.daemon.agents.machine import StubModel, agent_environment, kill_server
+from outrider.machine.settings import DaemonSettings
+from tests.machine.agents.conftest import agents_bin, install  # noqa: F401  # fixtures
+from tests.machine.agents.kinds.claude_code import environment as claude_environment
+from tests.machine.agents.kinds.claude_code import seed_claude
+from tests.machine.agents.machine import StubModel, agent_environment, kill_server
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
 from tests.system.up import Up

@@ -11,12 +11,12 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.cloud.webhooks.receiver import Taken, receiving
-from tests.daemon.agents.acp.conftest import provider_file
-from tests.daemon.workspace.repositories import Repo, repository
+from tests.machine.agents.acp.conftest import provider_file
+from tests.machine.workspace.repositories import Repo, repository
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
+from tests.service.webhooks.receiver import Taken, receiving
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

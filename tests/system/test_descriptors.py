@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.daemon.agents.acp.conftest import provider_file
-from tests.daemon.agents.machine import running_in
+from tests.machine.agents.acp.conftest import provider_file
+from tests.machine.agents.machine import running_in
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
 from tests.system.up import Up

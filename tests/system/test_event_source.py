@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from outrider.contract.frames import Event
-from tests.cloud.webhooks.events import agent_event
 from tests.conftest import StartSite
 from tests.rig.browser import page_at
 from tests.rig.patience import eventually
 from tests.rig.people import person
+from tests.service.webhooks.events import agent_event
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 from tests.rig.errors import assert_error
 from tests.rig.patience import eventually
 from tests.rig.people import V1, dashboard, person

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.agents.machine import StubModel, running_in
+from tests.machine.agents.machine import StubModel, running_in
 from tests.rig.patience import eventually
 from tests.system.up import Up
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.agents.kinds.claude_code import environment as claude_environment
-from tests.daemon.agents.kinds.claude_code import seed_claude
-from tests.daemon.agents.machine import StubModel, agent_environment
+from tests.machine.agents.kinds.claude_code import environment as claude_environment
+from tests.machine.agents.kinds.claude_code import seed_claude
+from tests.machine.agents.machine import StubModel, agent_environment
 from tests.recipes.recipe import blocks
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite

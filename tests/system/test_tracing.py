@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from outrider.daemon.app import run_daemon
-from outrider.daemon.settings import Connection, DaemonSettings
+from outrider.machine.app import run_daemon
+from outrider.machine.settings import Connection, DaemonSettings
 from outrider.tracing import MACHINE_AGENT, SERVICE
 from outrider.tracing.otel import OtelTracing
 from tests.conftest import settings
-from tests.daemon.agents.machine import kill_server
+from tests.machine.agents.machine import kill_server
 from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
 from tests.rig.spans import TRACE_ID, Collector, ExportedSpan, collecting, export_to

@@ -19,8 +19,8 @@ import pytest_asyncio
 
 from outrider.cli.up import UpError, is_stored
 from outrider.cli.up import up as start
-from outrider.cloud.settings import Settings
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
+from outrider.service.settings import Settings
 from tests.conftest import early_in_a_window
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PAGE_SECRET

@@ -13,7 +13,7 @@ URL = "http://127.0.0.1:4318"
 
 _OFF = """
 import asyncio, sys
-import outrider.cli.logs, outrider.cloud.server, outrider.daemon.app
+import outrider.cli.logs, outrider.service.server, outrider.machine.app
 from outrider.tracing import OFF, tracing_from_environment
 
 async def main():

@@ -3145,7 +3145,7 @@ export interface components {
         /**
          * @description The hardware and system that a daemon runs on.
          *
-         *     The machine agent reports it (`daemon/machine.py`), and the service stores it as JSON. A new
+         *     The machine agent reports it (`machine/facts.py`), and the service stores it as JSON. A new
          *     field needs a default, because machine agents and stored reports may be older.
          */
         Machine: {

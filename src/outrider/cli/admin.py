@@ -9,13 +9,14 @@ from outrider.cli import admin_account
 from outrider.cli.database_command import AsJson, account_id, check, now, on_database, show, when
 from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import YesOption, confirm, fail, service_settings
-from outrider.cloud.access import credentials
-from outrider.cloud.access.enrollment import Enrollment
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.store import api_keys, revocations
-from outrider.cloud.store.database import Database
 from outrider.contract.errors import checked_name
 from outrider.contract.ids import new_id
+from outrider.service.accounts import credentials
+from outrider.service.accounts.enrollment import Enrollment
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.accounts.store import api_keys
+from outrider.service.database import revocations
+from outrider.service.database.engine import Database
 
 app = typer.Typer(
     no_args_is_help=True, help="The operator's commands; they work directly on the database."

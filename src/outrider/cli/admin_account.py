@@ -9,14 +9,14 @@ import typer
 from outrider.cli.counted import counted
 from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
 from outrider.cli.running import YesOption, confirm, fail, service_settings
-from outrider.cloud.access import passwords
-from outrider.cloud.access.password_resets import RESET_SECONDS, PasswordLink, new_link
-from outrider.cloud.access.quota import PLANS, Quota
-from outrider.cloud.store import accounts, dashboard_sessions, users
-from outrider.cloud.store.accounts import Account
-from outrider.cloud.store.database import Database
 from outrider.contract.ids import new_id
 from outrider.contract.text import MAX_NAME, is_printable
+from outrider.service.accounts import passwords
+from outrider.service.accounts.password_resets import RESET_SECONDS, PasswordLink, new_link
+from outrider.service.accounts.quota import PLANS, Quota
+from outrider.service.accounts.store import accounts, dashboard_sessions, users
+from outrider.service.accounts.store.accounts import Account
+from outrider.service.database.engine import Database
 
 app = typer.Typer(no_args_is_help=True, help="Accounts.")
 

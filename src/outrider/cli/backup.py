@@ -8,13 +8,13 @@ from rich.filesize import decimal
 from outrider.cli.database_command import show, when
 from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import fail, run, service_settings
-from outrider.cloud import backup, installation
-from outrider.cloud.backup import Description
-from outrider.cloud.settings import Settings
-from outrider.cloud.store import revocations
-from outrider.cloud.store.database import HEAD, Database, DatabaseError
-from outrider.cloud.store.revocations import Revoked
 from outrider.contract.errors import OutriderError
+from outrider.service.database import revocations
+from outrider.service.database.engine import HEAD, Database, DatabaseError
+from outrider.service.database.revocations import Revoked
+from outrider.service.operations import backup, installation
+from outrider.service.operations.backup import Description
+from outrider.service.settings import Settings
 
 
 def create(file: Path, *, overwrite: bool, as_json: bool) -> None:

@@ -10,11 +10,11 @@ import typer
 from sqlalchemy.exc import DBAPIError
 
 from outrider.cli.running import fail, run, service_settings
-from outrider.cloud.access.encryption import key_file
-from outrider.cloud.installation import prepare
-from outrider.cloud.store import accounts
-from outrider.cloud.store.database import DATABASE_ERRORS, Database, DatabaseError
 from outrider.contract.text import escaped_lines
+from outrider.service.accounts.encryption import key_file
+from outrider.service.accounts.store import accounts
+from outrider.service.database.engine import DATABASE_ERRORS, Database, DatabaseError
+from outrider.service.operations.installation import prepare
 
 T = TypeVar("T")
 

@@ -99,8 +99,8 @@ def serve(
         return
 
     from outrider.cli.running import on_hangup
-    from outrider.cloud.server import listen, listen_for_metrics, run_service
-    from outrider.cloud.tls import ServerCertificate
+    from outrider.service.operations.tls import ServerCertificate
+    from outrider.service.server import listen, listen_for_metrics, run_service
     from outrider.tracing import SERVICE, tracing_from_environment
 
     async def start(stop: asyncio.Event) -> None:
@@ -165,7 +165,7 @@ def daemon(
         )
         return
 
-    from outrider.daemon.app import run_daemon
+    from outrider.machine.app import run_daemon
     from outrider.tracing import MACHINE_AGENT, tracing_from_environment
 
     async def start(stop: asyncio.Event) -> None:
@@ -188,7 +188,7 @@ def setup(
     from outrider.cli.running import daemon_settings, fail
     from outrider.contract.enrollment import DeviceAuthorization
     from outrider.contract.errors import OutriderError
-    from outrider.daemon.enrollment import enroll, enroll_by_approval
+    from outrider.machine.enrollment import enroll, enroll_by_approval
 
     def show(authorization: DeviceAuthorization) -> None:
         typer.echo(

@@ -26,8 +26,8 @@ def list_() -> None:
     """
     from outrider.cli.running import daemon_settings, fail
     from outrider.contract.errors import OutriderError
-    from outrider.daemon.agents.inspection import known_providers
-    from outrider.daemon.agents.provider_spec import BUILT_IN_DIRECTORY
+    from outrider.machine.agents.inspection import known_providers
+    from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY
 
     try:
         known = known_providers(daemon_settings())
@@ -97,7 +97,7 @@ def check(
     from outrider.cli.running import daemon_settings, fail, run
     from outrider.contract.errors import OutriderError
     from outrider.contract.text import escaped
-    from outrider.daemon.agents.inspection import known_providers, try_start, version
+    from outrider.machine.agents.inspection import known_providers, try_start, version
 
     settings = daemon_settings()
     try:
@@ -143,7 +143,7 @@ def capture(
 ) -> None:
     """Show the screen of a running agent, and how its status is determined."""
     from outrider.cli.running import daemon_settings, run
-    from outrider.daemon.agents.inspection import inspect_session
+    from outrider.machine.agents.inspection import inspect_session
 
     report = run(inspect_session(daemon_settings(), session))
     typer.echo(report.screen.rstrip("\n"))

@@ -5,9 +5,9 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from outrider.cli.database_command import check, now
-from outrider.cloud.settings import Settings
-from outrider.cloud.store import revocations
-from outrider.cloud.store.database import DATABASE_ERRORS, Database, DatabaseError
+from outrider.service.database import revocations
+from outrider.service.database.engine import DATABASE_ERRORS, Database, DatabaseError
+from outrider.service.settings import Settings
 
 
 async def revoked_since(restored: Database, previous: str | Path) -> revocations.Revoked:

@@ -16,8 +16,8 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.text import escaped_lines
 
 if TYPE_CHECKING:
-    from outrider.cloud.settings import Settings
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
+    from outrider.service.settings import Settings
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def load_service_settings() -> "Settings":
     """
     from pydantic import ValidationError
 
-    from outrider.cloud.settings import Settings
+    from outrider.service.settings import Settings
 
     try:
         return Settings()
@@ -60,7 +60,7 @@ def load_service_settings() -> "Settings":
 
 def daemon_settings() -> "DaemonSettings":
     """Return the settings of the machine agent, or end the command with the invalid one."""
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
 
     try:
         return DaemonSettings.from_environment()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from outrider.contract.errors import OutriderError
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
 
 NAME: Final = "outrider-daemon"
 

@@ -16,24 +16,25 @@ import typer
 
 from outrider.cli.admin import issue_key
 from outrider.cli.welcome import greet_person
-from outrider.cloud.access import passwords
-from outrider.cloud.access.credentials import digest
-from outrider.cloud.access.encryption import key_file
-from outrider.cloud.access.enrollment import Enrollment
-from outrider.cloud.access.login_links import LINK_SECONDS, LoginLinks
-from outrider.cloud.access.principal import ALL_SCOPES
-from outrider.cloud.installation import prepare
-from outrider.cloud.server import listen, listen_for_metrics, run_service
-from outrider.cloud.settings import LOCAL_ACCOUNT, Settings
-from outrider.cloud.store import accounts, api_keys, machines, users
-from outrider.cloud.store.database import Database
 from outrider.contract.errors import OutriderError
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Provider
 from outrider.contract.structs import Wire
-from outrider.daemon.app import run_daemon
-from outrider.daemon.enrollment import enroll
-from outrider.daemon.settings import DaemonSettings, NotEnrolledError
+from outrider.machine.app import run_daemon
+from outrider.machine.enrollment import enroll
+from outrider.machine.settings import DaemonSettings, NotEnrolledError
+from outrider.service.accounts import passwords
+from outrider.service.accounts.credentials import digest
+from outrider.service.accounts.encryption import key_file
+from outrider.service.accounts.enrollment import Enrollment
+from outrider.service.accounts.login_links import LINK_SECONDS, LoginLinks
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.accounts.store import accounts, api_keys, users
+from outrider.service.database.engine import Database
+from outrider.service.machines.store import machines
+from outrider.service.operations.installation import prepare
+from outrider.service.server import listen, listen_for_metrics, run_service
+from outrider.service.settings import LOCAL_ACCOUNT, Settings
 from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, tracing_from_environment
 
 EMAIL: Final = "local@outrider.invalid"

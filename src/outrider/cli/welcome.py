@@ -17,9 +17,9 @@ from typing import Final
 
 import typer
 
-from outrider.cloud.hosts import is_loopback
-from outrider.cloud.settings import Settings
 from outrider.contract.resources import Provider
+from outrider.service.http.hosts import is_loopback
+from outrider.service.settings import Settings
 
 _START_SECONDS: Final = 5.0
 """How long the program that opens the browser may take to start."""

@@ -21,10 +21,10 @@ import typer
 
 from outrider import __version__
 from outrider.cli.running import on_hangup, run
-from outrider.cloud.server import listen, run_service
-from outrider.cloud.settings import Settings
-from outrider.cloud.tls import ServerCertificate
 from outrider.contract.errors import OutriderError
+from outrider.service.operations.tls import ServerCertificate
+from outrider.service.server import listen, run_service
+from outrider.service.settings import Settings
 from outrider.tracing import SERVICE, tracing_from_environment
 
 _START_SECONDS: Final = 60.0

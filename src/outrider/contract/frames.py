@@ -38,7 +38,7 @@ UNKNOWN_COMMAND: Final = "does not know the command"
 """Part of the error (400, with the detail `type`) of a daemon that does not know a command."""
 
 PING_INTERVAL: Final = 20.0
-"""Seconds between the service's pings. `cloud/server.py` says how long a machine may leave one
+"""Seconds between the service's pings. `service/server.py` says how long a machine may leave one
 unanswered."""
 
 HELLO_TIMEOUT: Final = 10.0

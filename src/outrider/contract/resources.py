@@ -215,11 +215,11 @@ class SessionPage(Wire, kw_only=True):
     `limit` sessions, or before that after 4 MiB."""
 
 
-# `GET …/status` shows every field; what the list of machines shows is in `cloud/fleet/views.py`.
+# `GET …/status` shows every field; `service/machines/views.py` has what the list of machines shows.
 class Machine(Wire, kw_only=True, gc=False):
     """The hardware and system that a daemon runs on.
 
-    The machine agent reports it (`daemon/machine.py`), and the service stores it as JSON. A new
+    The machine agent reports it (`machine/facts.py`), and the service stores it as JSON. A new
     field needs a default, because machine agents and stored reports may be older.
     """
 

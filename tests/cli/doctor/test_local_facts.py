@@ -13,8 +13,8 @@ from outrider.cli.doctor.local_facts import (
     port_facts,
     tmux_facts,
 )
-from outrider.cloud.settings import Settings
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
+from outrider.service.settings import Settings
 from tests.servers.server import reserve_ports
 
 TMUX = """#!/bin/sh

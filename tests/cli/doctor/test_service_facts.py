@@ -18,7 +18,7 @@ from outrider.cli.doctor.service_facts import (
     machine_facts,
     service_facts,
 )
-from outrider.daemon.settings import DaemonSettings
+from outrider.machine.settings import DaemonSettings
 from tests.cli.doctor.certificates import certificate, server_context
 from tests.sdk.conftest import Workplace
 from tests.sdk.scripted_api import CLOSES, HANGS, NOT_HTTP, ScriptedApi, Step, answer

@@ -15,10 +15,9 @@ import pytest
 from sqlalchemy import text
 from websockets.exceptions import ConnectionClosed
 
-from outrider.cloud.settings import Settings
 from outrider.contract.enrollment import Enrolled
 from outrider.contract.frames import encode
-from tests.cloud.webhooks.receiver import Receiver, receiving
+from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine, closing, hello, socket
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
@@ -28,6 +27,7 @@ from tests.rig.site import GATEWAY, Owner, Site
 from tests.rig.stores import Addresses, PostgreSQL
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
+from tests.service.webhooks.receiver import Receiver, receiving
 
 V1: Final = "/api/v1"
 NODE_TIMEOUT: Final = 2.0

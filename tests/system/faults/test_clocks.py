@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from outrider.cli.admin import issue_key
-from outrider.cloud.access.principal import ALL_SCOPES
 from outrider.contract.frames import CloseCode, Event
 from outrider.sdk import webhooks
-from tests.cloud.webhooks.events import agent_event, event_id
-from tests.cloud.webhooks.receiver import one_after_another, says
+from outrider.service.accounts.principal import ALL_SCOPES
 from tests.conftest import early_in_a_window
 from tests.rig.patience import eventually
 from tests.rig.people import login
+from tests.service.webhooks.events import agent_event, event_id
+from tests.service.webhooks.receiver import one_after_another, says
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Fleet
 from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import answered, listed

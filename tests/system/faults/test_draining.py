@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from outrider.cloud.settings import Settings
+from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private

@@ -17,14 +17,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from outrider.cloud.settings import Settings
-from tests.cloud.webhooks.events import event_id
+from outrider.service.settings import Settings
 from tests.rig.event_follower import Follower
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import Site
 from tests.rig.stores import Addresses
 from tests.servers.redis import Redis
+from tests.service.webhooks.events import event_id
 from tests.system.faults.cluster import NODE_TIMEOUT, Servers
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
@@ -174,7 +174,7 @@ class _Crash:
         enrolled = self._enrolled
         arguments = [self.any_node(), enrolled.daemon_id, enrolled.token, str(self._journal)]
         self._machine = await self._running.enter_async_context(
-            Program("-m", "tests.cloud.webhooks.daemon_program", *arguments, str(EVENTS), env=env)
+            Program("-m", "tests.service.webhooks.daemon_program", *arguments, str(EVENTS), env=env)
         )
 
     def nothing_is_left(self) -> bool:

@@ -10,15 +10,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from outrider.cloud.settings import Settings
-from outrider.cloud.store.database import Database
-from outrider.cloud.store.transaction import DatabaseUnavailable
 from outrider.contract.frames import Acknowledge, CloseCode, Command, Event
-from tests.cloud.webhooks.events import agent_event, event_id
+from outrider.service.database.engine import Database
+from outrider.service.database.transaction import DatabaseUnavailable
+from outrider.service.settings import Settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
 from tests.rig.patience import PATIENCE, eventually
 from tests.servers.postgres import Postgres
+from tests.service.webhooks.events import agent_event, event_id
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
 from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import listed, works

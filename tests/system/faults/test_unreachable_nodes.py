@@ -3,11 +3,11 @@
 import pytest
 from msgspec import Raw
 
-from outrider.cloud.fleet.bus import BusDown, MemoryBus
-from outrider.cloud.fleet.dispatch import PendingCommands
-from outrider.cloud.fleet.relay import CommandRelay
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import Command, CommandResult
+from outrider.service.cluster.bus import BusDown, MemoryBus
+from outrider.service.cluster.relay import CommandRelay
+from outrider.service.machines.dispatch import PendingCommands
 from tests.rig.patience import eventually
 
 pytestmark = pytest.mark.faults

@@ -6,8 +6,8 @@ from functools import partial
 import httpx
 import pytest
 
-from outrider.cloud.store import accounts
 from outrider.contract.frames import CloseCode
+from outrider.service.accounts.store import accounts
 from tests.rig.patience import eventually
 from tests.rig.people import login
 from tests.rig.samples import session

@@ -8,12 +8,12 @@ import pytest
 import pytest_asyncio
 
 from outrider.contract.frames import Delta, Event, WatchDeltas
-from tests.cloud.webhooks.events import agent_event
 from tests.rig.errors import assert_error
 from tests.rig.event_stream import PATH, STREAM, event_stream
 from tests.rig.machine import ScriptedMachine
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import Site
+from tests.service.webhooks.events import agent_event
 from tests.system.nodes.pair import Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -12,8 +12,6 @@ import pytest
 from outrider.contract.commands import CommandType
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Change, CloseCode, Command, Event
 from outrider.contract.resources import Session
-from tests.cloud.webhooks.events import agent_event
-from tests.cloud.webhooks.receiver import receiving
 from tests.conftest import settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
@@ -22,6 +20,8 @@ from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
+from tests.service.webhooks.events import agent_event
+from tests.service.webhooks.receiver import receiving
 from tests.system.nodes.pair import V1, Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -33,8 +33,8 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.text import escaped_lines
 
 if TYPE_CHECKING:
-    from outrider.cloud.settings import Settings
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
+    from outrider.service.settings import Settings
 
 _SETTINGS_SECONDS: Final = 30.0
 _LOCAL_SECONDS: Final = 60.0
@@ -131,9 +131,9 @@ class _Examination(NamedTuple):
         return local_checks.check_agents(*agent_facts(settings))
 
     def directories(self) -> list[Finding]:
-        from outrider.cloud.access.encryption import key_file
-        from outrider.cloud.settings import LOCAL_ACCOUNT
-        from outrider.daemon.settings import DaemonSettings
+        from outrider.machine.settings import DaemonSettings
+        from outrider.service.accounts.encryption import key_file
+        from outrider.service.settings import LOCAL_ACCOUNT
 
         data, config = self.configuration.data_dir, credentials.file().parent
         connection = DaemonSettings(config).connection_file
@@ -184,7 +184,7 @@ def _examination() -> _Examination:
 
 def _configuration() -> _Configuration:
     from outrider.cli.running import SettingError, load_service_settings
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
 
     errors: list[str] = []
     service, daemon = None, None

@@ -20,9 +20,9 @@ from outrider.cli.doctor.local_checks import (
 from outrider.cli.doctor.service_facts import STEP_SECONDS, service_facts
 
 if TYPE_CHECKING:
-    from outrider.cloud.settings import Settings
-    from outrider.daemon.agents.inspection import ProviderInfo
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.agents.inspection import ProviderInfo
+    from outrider.machine.settings import DaemonSettings
+    from outrider.service.settings import Settings
 
 _PROGRAM_SECONDS: Final = 20.0
 
@@ -38,7 +38,7 @@ def git_facts() -> ProgramFacts:
 
 def tmux_facts() -> ProgramFacts:
     """Return whether tmux is there and can start a server, which ends at once."""
-    from outrider.daemon.agents.cli.tmux import socket_path
+    from outrider.machine.tmux.server import socket_path
 
     path = shutil.which("tmux")
     if path is None:
@@ -58,7 +58,7 @@ def tmux_facts() -> ProgramFacts:
 
 def agent_facts(settings: "DaemonSettings") -> tuple[list[AgentFacts], str]:
     """Return the agents that are installed, and a command that installs one."""
-    from outrider.daemon.agents.inspection import known_providers
+    from outrider.machine.agents.inspection import known_providers
 
     known = [one for one in known_providers(settings) if not one.description.demo]
     install = next(one.install for one in known if one.description.type == "claude-code")
@@ -71,7 +71,7 @@ def agent_facts(settings: "DaemonSettings") -> tuple[list[AgentFacts], str]:
 
 
 async def _agent(info: "ProviderInfo") -> AgentFacts:
-    from outrider.daemon.agents.inspection import is_logged_in, version
+    from outrider.machine.agents.inspection import is_logged_in, version
 
     about = info.description
     program = Path(about.path or about.type).name

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from outrider import __version__
 from outrider.cli.counted import counted
 from outrider.cli.doctor.finding import Finding, failed, ok, skipped, warning
-from outrider.cloud.hosts import is_loopback
+from outrider.service.http.hosts import is_loopback
 
 _CERTIFICATE_DAYS: Final = 14
 _CLOCK_SECONDS: Final = 60

@@ -16,16 +16,16 @@ import msgspec
 
 from outrider.cli.client import credentials
 from outrider.cli.doctor.service_checks import Failure, KeyFacts, MachineFacts, ServiceFacts
-from outrider.cloud.hosts import is_loopback
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
 from outrider.lock_file import lock_holder
 from outrider.sdk import AuthenticationError, Machine, Outrider
 from outrider.sdk.configuration import API_PATH, KEY_VARIABLE, URL_VARIABLE, default_url
 from outrider.sdk.errors import MissingApiKey
+from outrider.service.http.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
 
 STEP_SECONDS: Final = 15.0
 """The time for each step of a request; a busy machine takes some of them."""
@@ -120,7 +120,7 @@ def key_facts(chosen: Access) -> KeyFacts:
 
 def machine_facts(settings: "DaemonSettings | None") -> MachineFacts:
     """Return this machine's enrollment, and whether its agent runs."""
-    from outrider.daemon.settings import NotEnrolledError
+    from outrider.machine.settings import NotEnrolledError
 
     if settings is None:
         return MachineFacts()

@@ -123,7 +123,7 @@ def _sides() -> tuple[list[Side], str | None]:
 
     Returns them, and why some are missing.
     """
-    from outrider.daemon.settings import DaemonSettings
+    from outrider.machine.settings import DaemonSettings
 
     try:
         settings = DaemonSettings.from_environment()

@@ -1,1 +1,0 @@
-"""The service: the REST API, accounts, and the gateway that machines connect to."""

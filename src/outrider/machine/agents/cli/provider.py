@@ -1,0 +1,259 @@
+"""`CliProvider`: launches and restores agents of one type that run in a terminal."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from subprocess import STDOUT
+
+from outrider.contract.errors import ApiError
+from outrider.contract.resources import EndReason
+from outrider.contract.resources import Provider as Description
+from outrider.contract.targets import SESSION_VARIABLE
+from outrider.machine.agents.adapter import Adapter
+from outrider.machine.agents.cli.adapter_state import CliState
+from outrider.machine.agents.cli.agent import CliAgent
+from outrider.machine.agents.cli.keyboard import lines_to_type
+from outrider.machine.agents.cli.launcher import launch_command, launch_file
+from outrider.machine.agents.cli.screen import ScreenRules
+from outrider.machine.agents.cli.scrollback import HISTORY as WHOLE_HISTORY
+from outrider.machine.agents.cli.scrollback import Scrollback
+from outrider.machine.agents.cli.spec import CliSpec
+from outrider.machine.agents.cli.status import END_GRACE
+from outrider.machine.agents.cli.transcripts import READERS
+from outrider.machine.agents.cli.transcripts.transcript import (
+    ProcessTranscript,
+    Transcript,
+    catch_up,
+)
+from outrider.machine.agents.failure import not_resumable, output_end
+from outrider.machine.agents.pane import Pane
+from outrider.machine.agents.provider_spec import fill_placeholders
+from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.chat_log import ChatLog, chat_file
+from outrider.machine.sessions.guards import Guards
+from outrider.machine.sessions.record import SessionRecord
+from outrider.machine.sessions.session import Clock
+from outrider.machine.system.child import run
+from outrider.machine.tmux.control import TmuxError
+from outrider.machine.tmux.server import HISTORY, Tmux, private_file
+
+
+class CliProvider:
+    """One type of agent that runs in a terminal.
+
+    Args:
+        chats: the folder for the chat logs of agents that write no transcript.
+        environment: the environment that agents inherit, before the changes of the file.
+    """
+
+    def __init__(
+        self,
+        spec: CliSpec,
+        *,
+        tmux: Tmux,
+        journal: Journal,
+        chats: Path,
+        environment: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self.spec = spec
+        self._rules = ScreenRules(spec)
+        self._tmux = tmux
+        self._journal = journal
+        self._chats = chats
+        self._clock = clock
+        self._inherited = environment
+
+    def describe(self) -> Description:
+        """Return the provider as the API shows it; search the agent's PATH for its program."""
+        path = shutil.which(self.spec.program, path=self._environment().get("PATH"))
+        return self.spec.description(path)
+
+    async def launch(self, record: SessionRecord) -> Adapter:
+        """Start the agent in its own window; return once it is ready or asks a question."""
+        environment = self._environment() | _variables(record)
+        CliState(record).set_transcript_variables(environment)
+        await self._prepare(record, environment)
+        return await self._start(record, self.spec.args, environment)
+
+    def not_resumable(self, record: SessionRecord) -> str | None:  # noqa: ARG002
+        """Return why its sessions cannot be continued; None if they can."""
+        if self.spec.resume_args:
+            return None
+        return f"{self.spec.display_name} cannot continue an earlier chat"
+
+    async def resume(self, record: SessionRecord) -> Adapter:
+        """Start the agent with the conversation that it has recorded.
+
+        An agent that has recorded nothing, because it got no message, begins a new one.
+        """
+        state = CliState(record)
+        await state.end_orphan(END_GRACE)
+        transcript = self._transcript(record)
+        if transcript is not None:
+            await catch_up(transcript)
+            state.set_resumed(self._clock(), transcript.prompts)
+        if transcript is None or not transcript.message_count:
+            if self._journal.message_ids(record.id):
+                raise not_resumable(f"{self.spec.display_name} no longer has its own record of it")
+            state.forget_conversation()
+            self._journal.save_session(record)
+            return await self.launch(record)
+        environment = self._environment() | state.transcript_variables | _variables(record)
+        return await self._start(record, self.spec.resume_args, environment)
+
+    async def _start(
+        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
+    ) -> Adapter:
+        """Start the agent with these arguments; return once it is ready or asks a question."""
+        state = CliState(record)
+        argv = self._arguments(record, args, environment)
+        content = launch_file(argv, environment, record.path)
+        file = Path(await asyncio.to_thread(private_file, content))
+        try:
+            pane = await self._tmux.open(
+                record.id,
+                launch_command(file),
+                history=WHOLE_HISTORY if self.spec.record is None else HISTORY,
+            )
+            state.set_process(pane.pid)
+            adapter = self._adapter(record, pane)
+            try:
+                state.tmux_server = await self._tmux.server()
+                await adapter.wait_until_ready()
+            except BaseException:
+                await asyncio.shield(adapter.close())
+                raise
+        except TmuxError as error:
+            raise ApiError(500, f"{self.spec.display_name} did not start: {error}") from error
+        finally:
+            file.unlink(missing_ok=True)  # noqa: ASYNC240  # local, if the launcher did not run
+        return adapter
+
+    async def restore(self, record: SessionRecord) -> Adapter:
+        """Find the agent's window again; without one, end the agent's remaining processes."""
+        pane = await self._tmux.find(record.id)
+        lost: EndReason = "machine_restarted"
+        if pane is None:
+            state = CliState(record)
+            if state.tmux_server and state.tmux_server == await self._tmux.server():
+                lost = "crashed"  # its window was closed; windows of agents that end stay
+            await state.end_orphan(END_GRACE)
+        adapter = self._adapter(record, pane, was_ready=True, lost=lost)
+        await adapter.poll()
+        if pane is None:  # nobody looks at it any more: read the end of its transcript once
+            await adapter.messages()
+        return adapter
+
+    def _adapter(
+        self,
+        record: SessionRecord,
+        pane: Pane | None,
+        *,
+        was_ready: bool = False,
+        lost: EndReason = "machine_restarted",
+    ) -> CliAgent:
+        transcript = self._transcript(record)
+        if pane is not None and isinstance(transcript, ProcessTranscript):
+            transcript.find_by_process(pane.pid, CliState(record).values)
+        return CliAgent(
+            self.spec,
+            self._rules,
+            self._tmux,
+            pane,
+            transcript=transcript,
+            scrollback=self._scrollback(record) if transcript is None else None,
+            record=record,
+            journal=self._journal,
+            was_ready=was_ready,
+            lost=lost,
+        )
+
+    def _transcript(self, record: SessionRecord) -> Transcript | None:
+        if self.spec.record is None:
+            return None
+        environment = self._environment() | CliState(record).values
+        return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
+
+    def _scrollback(self, record: SessionRecord) -> Scrollback:
+        chat = ChatLog(chat_file(self._chats, record.id), self._clock)
+        keys = self.spec.input
+        guards = Guards(keys.guard_before, keys.guard_behind, keys.guard_mark)
+        return Scrollback(
+            chat, keys.prompt, partial(lines_to_type, keys, guards), record, self._journal
+        )
+
+    def _arguments(
+        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
+    ) -> list[str]:
+        spec = self.spec
+        words = [*spec.command, *args, *(spec.model_args if record.model else [])]
+        values = self._values(record, environment)
+        return [fill_placeholders(word, values) for word in words]
+
+    def _values(self, record: SessionRecord, environment: Mapping[str, str]) -> dict[str, str]:
+        conversation = _conversation(record)
+        return {
+            "conversation": conversation,
+            "native_id": CliState(record).native_id or conversation,
+            "dir": record.path,
+            "home": environment.get("HOME", str(Path.home())),
+            "model": record.model or "",
+            "now": str(round(time.time() * 1000)),
+        }
+
+    async def _prepare(self, record: SessionRecord, environment: Mapping[str, str]) -> None:
+        """Run the command that the provider file requires before a launch."""
+        prepare = self.spec.prepare
+        if prepare is None:
+            return
+        values = self._values(record, environment)
+        with tempfile.NamedTemporaryFile("w", prefix="outrider-", encoding="utf-8") as file:
+            file.write(fill_placeholders(prepare.file or "", values))
+            file.flush()
+            words = [
+                fill_placeholders(word, values | {"file": file.name}) for word in prepare.command
+            ]
+            await self._run(words, record.path, environment, prepare.timeout)
+
+    async def _run(
+        self, words: list[str], cwd: str, environment: Mapping[str, str], limit: float
+    ) -> None:
+        name = self.spec.display_name
+        try:
+            status, output = await run(
+                words, seconds=limit, cwd=cwd, env=environment, stderr=STDOUT
+            )
+        except TimeoutError:
+            raise ApiError(
+                500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
+            ) from None
+        except OSError as error:
+            raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
+        if status:
+            ending = output_end(output.decode("utf-8", "replace"))
+            raise ApiError(500, f"{name} did not start: {words[0]} failed:\n{ending}")
+
+    def _environment(self) -> dict[str, str]:
+        """Return the agent's environment: the daemon's, with what the provider file changes."""
+        return self.spec.environment_from(self._inherited, ("OUTRIDER_", "TMUX"))
+
+
+def _variables(record: SessionRecord) -> dict[str, str]:
+    """Return what an agent's environment says of its session."""
+    return {"PWD": record.path, SESSION_VARIABLE: record.id}
+
+
+def _conversation(record: SessionRecord) -> str:
+    """Return the UUID of the agent's conversation, which is derived from the session's id.
+
+    A daemon that was killed during a launch thus finds the transcript after its restart. The
+    session's own id is not used, as some agents identify a chat by its first digits, which are
+    the time there.
+    """
+    return CliState(record).conversation or str(uuid.uuid5(uuid.NAMESPACE_OID, record.id))

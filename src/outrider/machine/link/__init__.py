@@ -1,0 +1,1 @@
+"""The machine agent's side of the link: the connection, and the journal of its events."""

@@ -1,0 +1,1 @@
+"""Terminals of the machine: commands in a shell, named shells, and live ones."""

@@ -1,0 +1,1 @@
+"""tmux: `control` has its protocol, `server` the commands."""

@@ -1,0 +1,1 @@
+"""Agents: the requests that launch, ask, answer, interrupt and wait for them (`/shortcuts`)."""

@@ -1,0 +1,495 @@
+"""The composition root: creates the service's parts, connects them, and runs their tasks.
+
+Start: the database is migrated and this node registered before any background task runs. Stop, in
+this order: `leave` (readiness fails), `move` (machines connect to other nodes), `drain` (commands
+in flight end, machines are disconnected), then `running` cancels the tasks and saves what is in
+memory.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from argon2 import PasswordHasher
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from outrider import __version__
+from outrider.contract.events import EventName
+from outrider.contract.frames import CloseCode, Delta
+from outrider.service.accounts import pages
+from outrider.service.accounts.audit import RefusalSink
+from outrider.service.accounts.encryption import key_file
+from outrider.service.accounts.endpoints import AccountServices
+from outrider.service.accounts.login_endpoints import AuthServices
+from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.passwords import HASHER
+from outrider.service.accounts.rate_limits import RateLimit
+from outrider.service.agents.waiting import Waits, WaitServices
+from outrider.service.cluster.bus import Bus, BusDown, MemoryBus
+from outrider.service.components import Access, Fleet, Live, Stores, Webhooks
+from outrider.service.database.engine import DATABASE_ERRORS
+from outrider.service.endpoints import ENDPOINTS, bound_endpoints
+from outrider.service.events.deltas import DeltaRelay
+from outrider.service.events.endpoints import EventServices
+from outrider.service.events.streams import StreamTimes
+from outrider.service.http.authorization import Authorization
+from outrider.service.http.base_path import BasePath
+from outrider.service.http.endpoint import BoundEndpoint, Endpoint
+from outrider.service.http.hosts import AllowedHosts
+from outrider.service.http.long_polls import LongPolls
+from outrider.service.http.pipeline import Pipeline, no_endpoint, resources
+from outrider.service.http.request_spans import RequestSpans
+from outrider.service.http.responses import RequestMetrics, http_exception, unexpected
+from outrider.service.http.router import Router
+from outrider.service.http.sockets import Sockets
+from outrider.service.http.streaming import StreamingResponses
+from outrider.service.machines.dispatch import DRAIN_SECONDS
+from outrider.service.machines.endpoints import DaemonServices
+from outrider.service.machines.gateway import Gateway
+from outrider.service.machines.handshakes import Handshakes
+from outrider.service.machines.history_endpoints import SessionHistoryServices
+from outrider.service.machines.machine_state import MachineState
+from outrider.service.machines.presence import Announcement
+from outrider.service.mcp.http_endpoint import McpEndpoint
+from outrider.service.mcp.tool_calls import ToolCalls
+from outrider.service.operations import endpoints as operations
+from outrider.service.operations import installation
+from outrider.service.operations.endpoints import Readiness
+from outrider.service.operations.metrics_access import MetricsAccess, MetricsPort
+from outrider.service.periodic import run_periodically
+from outrider.service.settings import Settings
+from outrider.service.terminals.endpoints import TerminalServices
+from outrider.service.webhooks.endpoints import WebhookServices
+from outrider.service.webhooks.retention import PRUNE_INTERVAL, prune, prune_log
+from outrider.service.webhooks.store import deliveries
+from outrider.tracing import OFF, Tracing
+
+if TYPE_CHECKING:
+    from outrider.service.cluster.redis import Redis
+
+GATEWAY_PATH = "/api/v1/daemon/connect"
+
+_log = structlog.get_logger(__name__)
+
+
+class Service:
+    """The service: an ASGI application, and the lifecycle of its parts.
+
+    Args:
+        limit_loopback: whether rate limits by address also apply to loopback addresses.
+        more_endpoints: added to the table.
+        password_hasher: hashes and verifies the passwords of users.
+        drain_seconds: how long a stop waits for commands in flight.
+        stream_times: the intervals of event streams.
+        login_links: links that log in; none without it.
+        tracing: begins the spans; the caller closes it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        limit_loopback: bool = True,
+        more_endpoints: Sequence[BoundEndpoint] = (),
+        password_hasher: PasswordHasher = HASHER,
+        drain_seconds: float = DRAIN_SECONDS,
+        stream_times: StreamTimes | None = None,
+        login_links: LoginLinks | None = None,
+        tracing: Tracing = OFF,
+    ) -> None:
+        self._settings = settings
+        self._is_draining = False
+        self._has_run_before = key_file(settings.data_dir).exists()
+        self._stores = stores = Stores.create(settings)
+        self._bus = self._new_bus(stores.redis)
+        self._live = live = Live.create(stores, self._bus, stream_times or StreamTimes())
+        self._webhooks = webhooks = Webhooks.create(
+            stores, on_stored=live.feed.stored, tracing=tracing
+        )
+        self._access = access = Access.create(
+            stores,
+            hasher=password_hasher,
+            limit_loopback=limit_loopback,
+            endpoint_limits=_rate_limits([*ENDPOINTS, *(one.endpoint for one in more_endpoints)]),
+            on_account_changed=self._account_changed,
+        )
+        self._fleet = fleet = Fleet.create(
+            stores,
+            self._bus,
+            announce=self._announce,
+            close_connection=self._close_connection,
+            revived=self._reclaim,
+            drain_seconds=drain_seconds,
+            tracing=tracing,
+        )
+        self._gateway = Gateway(
+            database=stores.database,
+            presence=fleet.presence,
+            dispatcher=fleet.dispatcher,
+            relay=fleet.relay,
+            terminals=fleet.terminals,
+            owner_of=access.enrollment.machine,
+            handshakes=Handshakes(access.addresses, settings.rate_limit_ip, stores.clock),
+            take_event=webhooks.intake.agent_event,
+            note_refusal=RefusalSink(access.audit, stores.clock).note,
+            take_delta=self._take_delta,
+        )
+        self._deltas = DeltaRelay(
+            self._bus,
+            fleet.relay.node,
+            live.streams,
+            fleet.presence.connections_here,
+            self._gateway.watch_deltas,
+        )
+        self._streams, self._waits, self._sockets = StreamingResponses(), Waits(), Sockets()
+        self._add_gauges()
+        bound = [*self._endpoints(login_links or LoginLinks()), *more_endpoints]
+        self.app, self._mcp = self._application(bound, self._pipeline(), tracing)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the parts of the service; stop them at the end.
+
+        Raises:
+            DatabaseError: the database cannot be used.
+            InstallationError: another service uses the database.
+        """
+        with installation.lock(self._stores.database):
+            async with self._running():
+                yield
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        if self._settings.served_hosts is None:
+            _log.warning(
+                "host names not checked",
+                advice="Set OUTRIDER_PUBLIC_URL or OUTRIDER_ALLOWED_HOSTS",
+            )
+        try:
+            await installation.prepare(self._stores.database, used_before=self._has_run_before)
+            await self._fleet.nodes.join(alone=self._settings.is_single_node)
+            if self._settings.is_single_node:
+                await deliveries.release_all(self._stores.database)
+            await self._access.account_changes.start()
+            # In the order in which they are stopped: a task may pass its last items to later ones.
+            tasks = [
+                _background(self._bus.run(), "run the bus"),
+                _background(self._fleet.relay.run(), "relay commands"),
+                _background(self._fleet.terminal_relay.run(), "relay terminals"),
+                _background(self._fleet.directory.run(), "publish machines"),
+                _background(self._fleet.presence.run(), "save snapshots"),
+                _background(self._fleet.session_history.run(), "save sessions"),
+                _background(self._webhooks.intake.run(), "store events"),
+                _background(self._webhooks.queue.run(), "deliver"),
+                _background(self._live.feed.run(), "wake for events"),
+                _background(self._live.streams.run(), "read events"),
+                _background(self._live.revocations.run(), "check credentials"),
+                _background(self._deltas.run(), "exchange deltas"),
+                _background(
+                    run_periodically(self._prune, PRUNE_INTERVAL, "prune old rows"),
+                    "prune old rows",
+                ),
+                _background(self._access.authenticator.keep_saving(), "save last used"),
+                _background(self._access.idempotency.keep_pruning(), "prune idempotency keys"),
+                _background(self._access.audit.keep_writing(), "write audit"),
+                _background(self._access.account_changes.run(), "poll for changed accounts"),
+            ]
+            if not self._settings.is_single_node:
+                tasks.append(_background(self._fleet.nodes.run(), "watch the nodes"))
+            try:
+                yield
+            finally:
+                await self._mcp.close()
+                await self._fleet.dispatcher.close()
+                await self._fleet.presence.close()
+                await self._access.enrollment.close()
+                await self._deregister()
+                for task in tasks:
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=10)
+                await self._save_state()
+        finally:
+            await self._webhooks.sender.close()
+            await self._bus.close()
+            await self._stores.database.close()
+
+    async def leave(self) -> bool:
+        """Report this node as not ready; return whether there are other nodes.
+
+        If there are, wait `drain_delay` first, so that load balancers notice.
+        """
+        self._is_draining = True
+        if not self._bus.is_shared or not await self._fleet.nodes.has_others():
+            return False
+        await asyncio.sleep(self._settings.drain_delay)
+        return True
+
+    async def move(self) -> None:
+        """Ask the machines to move to other nodes, so that no command fails.
+
+        Call it when this node accepts no more connections: a load balancer that does not ask for
+        its readiness would send a moving machine back to it.
+        """
+        self._sockets.drain()
+        await self._gateway.move()
+
+    async def drain(self) -> None:
+        """End streams and waits, let commands in flight end, then disconnect the machines."""
+        self._sockets.drain()
+        self._live.streams.drain()
+        self._live.feed.drain()
+        self._streams.drain()  # the server then waits until their last chunks are sent
+        self._waits.drain()
+        await self._fleet.dispatcher.drain()
+        await self._access.idempotency.drain(1)
+        await self._gateway.close()
+
+    def _endpoints(self, links: LoginLinks) -> list[BoundEndpoint]:
+        """Return the endpoints of the table with the services that their handlers use."""
+        database, settings = self._stores.database, self._settings
+        access, fleet, live, webhooks = self._access, self._fleet, self._live, self._webhooks
+        polls = LongPolls(live.revocations)
+        return bound_endpoints(
+            for_daemons=DaemonServices(
+                dispatcher=fleet.dispatcher, presence=fleet.presence, gateway=self._gateway
+            ),
+            for_session_history=SessionHistoryServices(
+                dispatcher=fleet.dispatcher, history=fleet.session_history
+            ),
+            for_shortcuts=fleet.dispatcher,
+            for_waiting=WaitServices(
+                dispatcher=fleet.dispatcher, feed=live.feed, waits=self._waits, polls=polls
+            ),
+            for_terminals=TerminalServices(
+                dispatcher=fleet.dispatcher,
+                terminals=fleet.terminals,
+                timeout=settings.command_timeout,
+            ),
+            for_events=EventServices(
+                database=database, streams=live.streams, pages=live.pages, polls=polls
+            ),
+            for_webhooks=WebhookServices(
+                database=database,
+                subscriptions=webhooks.subscriptions,
+                queue=webhooks.queue,
+                intake=webhooks.intake,
+            ),
+            for_auth=AuthServices(
+                settings=settings,
+                addresses=access.addresses,
+                rates=access.rates,
+                sessions=access.sessions,
+                enrollment=access.enrollment,
+                gateway=self._gateway,
+                links=links,
+            ),
+            for_account=AccountServices(
+                settings=settings,
+                database=database,
+                addresses=access.addresses,
+                authenticator=access.authenticator,
+                sessions=access.sessions,
+                quota=access.quota,
+                audit=access.audit,
+            ),
+        )
+
+    def _pipeline(self) -> Pipeline:
+        """Return what every request passes before its handler."""
+        access, settings = self._access, self._settings
+        return Pipeline(
+            authorization=Authorization(
+                addresses=access.addresses,
+                rates=access.rates,
+                authenticator=access.authenticator,
+                quota=access.quota,
+                recent_login=settings.recent_login,
+                public_url=settings.public_url,
+                clock=self._stores.clock,
+            ),
+            addresses=access.addresses,
+            rates=access.rates,
+            idempotency=access.idempotency,
+            audit=access.audit,
+            audit_required=settings.audit_required,
+            streams=self._streams,
+            sockets=self._sockets,
+        )
+
+    def _application(
+        self, bound: Sequence[BoundEndpoint], pipeline: Pipeline, tracing: Tracing
+    ) -> tuple[ASGIApp, McpEndpoint]:
+        """Return the ASGI application, what is served at each path, and its part for MCP."""
+        endpoints = [one.endpoint for one in bound]
+        approvals = self._settings.mcp_approvals
+        calls = ToolCalls(
+            bound, pipeline, self._fleet.dispatcher, self._fleet.presence, approvals=approvals
+        )
+        mcp = McpEndpoint(pipeline, calls, self._settings)
+        base_path = self._settings.base_path
+        access = MetricsAccess(self._settings, pipeline.addresses)
+        others = Starlette(
+            routes=[
+                *operations.routes(
+                    endpoints, self._readiness, self._stores.registry, access, base_path
+                ),
+                *pages.routes(),
+                *mcp.routes(),
+                Route("/api/{path:path}", no_endpoint(pipeline)),
+                pages.not_found(),
+            ],
+            exception_handlers={HTTPException: http_exception, Exception: unexpected},
+        )
+        others.router.redirect_slashes = False
+        router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
+        traced = RequestSpans(router, tracing) if tracing.is_on else router
+        return _with_middleware(traced, self._settings, self._stores.registry), mcp
+
+    def _add_gauges(self) -> None:
+        """Add what is open on this node to its metrics."""
+        for name, text, read in (
+            ("outrider_machines", "Machines with a socket here.", self._gateway.count),
+            ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
+            ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
+            ("outrider_event_streams", "Open event streams.", self._live.streams.count),
+            ("outrider_tasks", "Asyncio tasks of this process.", _count_tasks),
+        ):
+            Gauge(name, text, registry=self._stores.registry).set_function(read)
+        ProcessCollector(registry=self._stores.registry)
+        text = "The version of the service, as a label; the value is always 1."
+        build = Gauge("outrider_build_info", text, ["version"], registry=self._stores.registry)
+        build.labels(__version__).set(1)
+
+    async def _readiness(self) -> Readiness:
+        """Return whether this node should get requests, and the state of each dependency."""
+        states = {"database": "ok"}
+        if self._is_draining:
+            states["node"] = "stopping"
+        try:
+            await self._stores.database.check()
+        except DATABASE_ERRORS as error:
+            states["database"] = str(error)
+        if self._bus.is_shared:
+            try:
+                await self._bus.check()
+                states["redis"] = "ok"
+            except BusDown as error:
+                states["redis"] = str(error)
+        is_ready = all(state == "ok" for state in states.values())
+        failure = self._access.audit.failure
+        states["audit"] = "ok" if failure is None else f"cannot be written: {failure}"
+        if failure is not None and self._settings.audit_required:
+            is_ready = False
+        return Readiness(is_ready, states)
+
+    async def _deregister(self) -> None:
+        try:
+            await self._fleet.nodes.leave()
+        except DATABASE_ERRORS as error:
+            _log.warning("node deregistration failed", error=str(error))
+
+    async def _save_state(self) -> None:
+        """Save what this node has in memory; what the database does not take is lost."""
+        access = self._access
+        for part, save in (
+            ("last used", access.authenticator.save_last_used),
+            ("unspent calls", access.quota.give_back),
+            ("audit", access.audit.write),
+        ):
+            try:
+                await save()
+            except DATABASE_ERRORS as error:
+                _log.warning("saving state failed", part=part, error=str(error))
+
+    def _take_delta(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
+        self._deltas.receive(account_id, machine_id, delta, ide_id)
+
+    def _close_connection(
+        self, machine_id: str, code: CloseCode, reason: str, connection: int | None
+    ) -> None:
+        self._gateway.close_connection(machine_id, code, reason, connection)
+
+    def _new_bus(self, redis: "Redis | None") -> Bus:
+        if redis is None:
+            return MemoryBus()
+        from outrider.service.cluster.redis_bus import RedisBus
+
+        return RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)
+
+    def _bus_down(self) -> None:
+        self._fleet.directory.mark_incomplete()
+        self._fleet.relay.bus_down()
+        self._fleet.terminal_relay.bus_down()
+
+    async def _bus_up(self) -> None:
+        self._fleet.presence.republish()
+        self._live.feed.wake_all()
+        try:
+            await self._reclaim()
+        except DATABASE_ERRORS as error:
+            _log.warning("machine reconciliation failed", error=str(error))
+
+    async def _reclaim(self) -> None:
+        """Claim this node's machines again; release those that have connected elsewhere since."""
+        await self._gateway.reclaim()
+
+    async def _account_changed(self, account_id: str) -> None:
+        """Drop this node's caches of an account that the operator changed or deleted."""
+        self._access.authenticator.forget_account(account_id)
+        self._webhooks.subscriptions.invalidate(account_id)
+        await self._access.quota.refresh(account_id)
+        await self._gateway.drop_deleted(account_id)
+
+    async def _prune(self) -> None:
+        await prune(self._stores.database, self._stores.clock())
+        await prune_log(self._stores.database, self._stores.clock())
+        await self._fleet.session_history.prune()
+
+    async def _announce(self, name: EventName, state: MachineState) -> Announcement:
+        return await self._webhooks.intake.machine_event(
+            name,
+            account_id=state.account_id,
+            daemon_id=state.id,
+            hostname=state.hostname,
+            nickname=state.nickname,
+            platform=state.platform,
+        )
+
+
+def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
+    """Return the whole application: metrics, base path, own port, allowed hosts, `app`."""
+    if settings.served_hosts is not None:
+        app = AllowedHosts(app, settings.served_hosts)
+    if settings.metrics_address is not None:
+        app = MetricsPort(app, settings.metrics_address[1])
+    if settings.base_path:
+        app = BasePath(app, settings.base_path)
+    return RequestMetrics(app, registry, is_tls=settings.tls_cert is not None)
+
+
+def _rate_limits(endpoints: Iterable[Endpoint[Any]]) -> list[RateLimit]:
+    """Return the rate limits that single endpoints define."""
+    limits = (one.rate_limit.definition for one in endpoints if one.rate_limit is not None)
+    return [limit for limit in limits if limit is not None]
+
+
+def _count_tasks() -> int:
+    return len(asyncio.all_tasks())
+
+
+def _background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start a task that runs as long as the service; log it if it fails."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.critical("background task failed", task=task.get_name(), exc_info=task.exception())

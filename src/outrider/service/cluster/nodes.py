@@ -1,0 +1,139 @@
+"""Failure detection: which nodes are alive, and who takes over the machines of a dead node.
+
+Every node increments its heartbeat counter in the database. A node whose counter has not changed
+for `timeout` seconds is declared dead by the nodes that watch it. Each watches by its own
+monotonic clock, so clocks need not agree, and only successful reads count, so losing the database
+never marks a node as dead. A dead node is removed, and another node takes over its machines. If it
+was only frozen, it finds itself removed when it continues, and releases the machines that others
+have taken over.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from outrider.service.cluster import node_store as nodes
+from outrider.service.database.clock import SharedClock
+from outrider.service.database.engine import DATABASE_ERRORS, Database
+from outrider.service.periodic import run_periodically
+
+_HEARTBEATS_PER_TIMEOUT: Final = 5
+
+_log = structlog.get_logger(__name__)
+
+
+class _Seen:
+    """A node's heartbeat counter, and since when it has not changed."""
+
+    __slots__ = ("beats", "since")
+
+    def __init__(self, beats: int, since: float) -> None:
+        self.beats = beats
+        self.since = since
+
+
+class Nodes:
+    """Sends heartbeats and watches the other nodes.
+
+    Args:
+        node: this node's id.
+        take_over: takes over the machines of removed nodes.
+        revived: claims this node's machines again after it was declared dead, and releases those
+            that others took over. If it fails, the next heartbeat calls it again.
+        timeout: seconds without a heartbeat after which a node is dead.
+        shared_clock: adjusted at each heartbeat.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        node: str,
+        take_over: Callable[[], Awaitable[None]],
+        revived: Callable[[], Awaitable[None]],
+        timeout: float,
+        shared_clock: SharedClock,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._node = node
+        self._take_over = take_over
+        self._revived = revived
+        self._timeout = timeout
+        self._shared_clock = shared_clock
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._checked_at = 0.0
+        self._was_declared_dead = False
+
+    async def join(self, *, alone: bool) -> None:
+        """Register this node, and take over machines without a node.
+
+        Args:
+            alone: there is no other; those in the database have ended.
+        """
+        await self._shared_clock.adjust()
+        if alone:
+            await nodes.remove_others(self._database, self._node)
+        await nodes.beat(self._database, self._node)
+        await self._take_over()
+
+    async def leave(self) -> None:
+        """Unregister this node; the others take over its machines at once."""
+        await nodes.remove(self._database, self._node)
+
+    async def has_others(self) -> bool:
+        """Return whether there are other nodes, as far as is known."""
+        try:
+            return bool((await nodes.beats(self._database)).keys() - {self._node})
+        except DATABASE_ERRORS:
+            return False
+
+    async def run(self) -> None:
+        """Send heartbeats and watch the other nodes, until cancelled."""
+        interval = self._timeout / _HEARTBEATS_PER_TIMEOUT
+        await run_periodically(self._beat_in_time, interval, "send node heartbeat")
+
+    async def beat(self) -> None:
+        """Send one heartbeat and check the other nodes."""
+        await self._shared_clock.adjust()
+        if not await nodes.beat(self._database, self._node):
+            _log.warning("this node was declared dead by its peers; releasing its machines")
+            self._was_declared_dead = True
+        if self._was_declared_dead:
+            # The row is there again: machines that nobody has taken over yet stay this node's.
+            await self._revived()
+            self._was_declared_dead = False
+        if await self._check_peers():
+            await self._take_over()
+
+    async def _beat_in_time(self) -> None:
+        async with asyncio.timeout(self._timeout):  # a TimeoutError is an OSError
+            await self.beat()
+
+    async def _check_peers(self) -> bool:
+        """Remove dead nodes; return whether machines may need a new node."""
+        found = await nodes.beats(self._database)
+        now = self._clock()
+        if now - self._checked_at > self._timeout / 2:
+            self._seen.clear()  # this node was suspended: what it saw before says nothing
+            someone_may_be_gone = True
+        else:
+            someone_may_be_gone = bool(self._seen.keys() - found.keys())
+        self._checked_at = now
+        for node, beats in found.items():
+            seen = self._seen.get(node)
+            if seen is None or seen.beats != beats:
+                self._seen[node] = _Seen(beats, now)
+            elif now - seen.since >= self._timeout and node != self._node:
+                _log.warning("node declared dead", node=node, beats=beats)
+                # Unless its counter has changed since it was read: then it is alive.
+                await nodes.remove(self._database, node, beats)
+                someone_may_be_gone = True
+        for node in self._seen.keys() - found.keys():
+            del self._seen[node]
+        return someone_may_be_gone

@@ -1,0 +1,171 @@
+"""Reads the tail of each account's log once for all streams of this node.
+
+    LiveFeed ── wake ──▶ AccountTail ──▶ one query ──▶ every stream of the account
+
+An account without streams is not read, and an idle one costs a share of one query every few
+seconds, which finds what a lost wake-up left unread.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from outrider.service.database.engine import DATABASE_ERRORS, Database
+from outrider.service.events import log as event_log
+from outrider.service.events.feed import LiveFeed
+from outrider.service.events.log import LoggedEvent, Part
+from outrider.service.periodic import run_periodically
+
+PAGE: Final = 200
+"""Events of one query."""
+
+_READS: Final = 2
+"""Queries at a time, so that most connections of the database's pool stay free for requests."""
+
+_SLICE_BYTES: Final = 256 * 1024
+"""What streams get at once; a fraction of what their buffers hold."""
+
+_COMPARED_AT_ONCE: Final = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class Consumer(Protocol):
+    """A stream that gets the events of its account."""
+
+    def receive(self, events: Sequence[LoggedEvent]) -> None:
+        """Take the next events, in order. It must not block."""
+
+
+class AccountTail:
+    """The newest part of an account's log, and the streams that it is read for.
+
+    Attributes:
+        position: the cursor up to which the streams have got everything.
+    """
+
+    __slots__ = ("_reader", "account_id", "consumers", "is_reading", "is_woken", "position")
+
+    def __init__(self, reader: "LogReader", account_id: str, position: int) -> None:
+        self._reader = reader
+        self.account_id = account_id
+        self.position = position
+        self.consumers: set[Consumer] = set()
+        self.is_reading = False
+        self.is_woken = False
+
+    def wake(self) -> None:
+        """Read what is new."""
+        self.is_woken = True
+        if not self.is_reading:
+            self._reader.start(self)
+
+
+class LogReader:
+    """Reads the logs of the accounts that have streams on this node.
+
+    Args:
+        poll_interval: seconds between the queries that do not wait for a wake-up.
+    """
+
+    def __init__(self, database: Database, feed: LiveFeed, poll_interval: float = 5.0) -> None:
+        self._database = database
+        self._feed = feed
+        self._poll_interval = poll_interval
+        self._tails: dict[str, AccountTail] = {}
+        self._slots = asyncio.Semaphore(_READS)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def join(self, account_id: str, newest: int, consumer: Consumer) -> AccountTail:
+        """Send a stream the events of its account from now on; return the account's tail.
+
+        It gets the events after the tail's present position.
+
+        Args:
+            newest: the newest cursor of the account, as it was read a moment ago.
+        """
+        tail = self._tails.get(account_id)
+        if tail is None:
+            tail = self._tails[account_id] = AccountTail(self, account_id, newest)
+            self._feed.add(account_id, tail)
+            tail.wake()  # events stored since `newest` was read have caused no wake-up
+        tail.consumers.add(consumer)
+        return tail
+
+    def leave(self, tail: AccountTail, consumer: Consumer) -> None:
+        """Send a stream no more events."""
+        tail.consumers.discard(consumer)
+        if not tail.consumers and self._tails.get(tail.account_id) is tail:
+            del self._tails[tail.account_id]
+            self._feed.remove(tail.account_id, tail)
+
+    def start(self, tail: AccountTail) -> None:
+        """Read an account's events in the background; its tail calls this."""
+        tail.is_reading = True
+        task = asyncio.create_task(self._read(tail), name="read the event log")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def page(self, account_id: str, after: int, wants: Callable[[str], bool]) -> Part:
+        """Return the next events of an account's log that are wanted, a slice for one stream.
+
+        Raises:
+            SQLAlchemyError, OSError: the database is unavailable.
+        """
+        async with self._slots:
+            return await event_log.read(
+                self._database, account_id, after, PAGE, max_bytes=_SLICE_BYTES, wants=wants
+            )
+
+    async def run(self) -> None:
+        """Poll for events that caused no wake-up, until cancelled."""
+        try:
+            await run_periodically(self._poll, self._poll_interval, "poll for events")
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def _poll(self) -> None:
+        accounts = list(self._tails)
+        for start in range(0, len(accounts), _COMPARED_AT_ONCE):
+            part = accounts[start : start + _COMPARED_AT_ONCE]
+            for account_id, newest in (await event_log.newest(self._database, part)).items():
+                tail = self._tails.get(account_id)
+                if tail is not None and tail.position < newest:
+                    tail.wake()
+
+    async def _read(self, tail: AccountTail) -> None:
+        try:
+            while tail.is_woken and tail.consumers:
+                tail.is_woken = False
+                async with self._slots:
+                    part = await event_log.read(
+                        self._database, tail.account_id, tail.position, PAGE
+                    )
+                for events in _slices(part.events):
+                    tail.position = events[-1].cursor
+                    for consumer in list(tail.consumers):
+                        consumer.receive(events)
+                    # Streams whose clients read get the time to send it: a page of large events
+                    # must not overflow their buffers.
+                    await asyncio.sleep(0)
+                tail.position = max(tail.position, part.cursor)
+                tail.is_woken |= part.has_more
+        except DATABASE_ERRORS as error:  # the next poll tries again
+            _log.warning("reading the event log failed", error=str(error))
+        finally:
+            tail.is_reading = False
+
+
+def _slices(events: Sequence[LoggedEvent]) -> Iterator[Sequence[LoggedEvent]]:
+    """Yield the events in parts of about `_SLICE_BYTES`."""
+    start = size = 0
+    for number, event in enumerate(events, 1):
+        size += len(event.body)
+        if size >= _SLICE_BYTES:
+            yield events[start:number]
+            start, size = number, 0
+    if start < len(events):
+        yield events[start:]

@@ -1,0 +1,195 @@
+"""A machine as it was last reported, wherever its socket is.
+
+What is kept of a machine is bounded: `contract.limits` says how many sessions and bytes.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import structlog
+
+from outrider.contract.errors import OutriderError
+from outrider.contract.frames import Change, Snapshot
+from outrider.contract.limits import (
+    MAX_SESSIONS,
+    MAX_STATE_BYTES,
+    EventAllowance,
+)
+from outrider.contract.resources import Machine, Provider, Session
+from outrider.service.machines.store import machines
+
+_SHARED_LISTS: Final = 1024
+_MAX_SHARED_BYTES: Final = 16 * 1024
+"""Longer lists of providers are rarely equal, so they are not shared between machines."""
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+@lru_cache(maxsize=_SHARED_LISTS)
+def _shared(encoded: bytes) -> list[Provider]:
+    """Return providers from their JSON; machines with the same ones share the list."""
+    return msgspec.json.decode(encoded, type=list[Provider])
+
+
+class TooMuchState(OutriderError):
+    """A machine reports more than the service keeps of one."""
+
+
+class MachineState:
+    """A machine as it was last reported. Times are epoch milliseconds.
+
+    `connected` is whether it counts as connected, `online` whether a socket leads to it as well,
+    `connection` the number of the newest one. Fresh figures in `machine` (memory, load) are only on
+    the node with the socket at once: see `Presence.update`.
+    """
+
+    __slots__ = (
+        "account_id",
+        "connected",
+        "connected_at",
+        "connection",
+        "encoded",
+        "event_seq",
+        "events",
+        "hostname",
+        "id",
+        "last_seen_at",
+        "machine",
+        "nickname",
+        "online",
+        "platform",
+        "providers",
+        "sessions",
+        "size",
+        "stale_at",
+        "version",
+    )
+
+    def __init__(self, row: machines.Machine) -> None:
+        self.id = row.id
+        self.account_id = row.account_id
+        self.nickname = row.nickname
+        self.hostname = row.hostname
+        self.platform = row.platform
+        self.version = row.version
+        self.connected_at = row.connected_at
+        self.last_seen_at = row.last_seen_at
+        self.event_seq = row.event_seq
+        self.connection = row.connection
+        self.connected = row.connected
+        self.online = False
+        self.events = EventAllowance()
+        """What the machine may send; it is the same for its next connection to this node."""
+        self.size = 0
+        """The bytes of JSON of what is kept; of the machine, those of its last full report."""
+        self.machine: Machine | None = None
+        self.providers: list[Provider] = []
+        self.sessions: dict[str, Session] = {}
+        self.stale_at = 0
+        """When the database and the other nodes are to hear of it even if little has changed."""
+        self.encoded: bytes | None = None
+        """The machine's entry in the list of machines, kept until something changes."""
+        if row.snapshot is not None:
+            self._restore(row.snapshot)
+
+    def replace(
+        self, machine: Machine, providers: list[Provider], sessions: Iterable[Session]
+    ) -> None:
+        """Take a full report in place of what was known.
+
+        Raises:
+            TooMuchState: it is more than may be kept; nothing has changed.
+        """
+        encoded = _encode(providers)
+        by_id, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
+        self.machine = machine
+        self.hostname, self.platform = machine.hostname, machine.platform
+        self.providers = self._providers(encoded, providers)
+        self._keep(by_id, size)
+
+    def change(self, change: Change) -> None:
+        """Take what has changed.
+
+        Raises:
+            TooMuchState: it is more than may be kept; nothing has changed.
+        """
+        size, sessions = self.size, self.sessions
+        if change.removed:
+            sessions = sessions.copy()
+            for session_id in change.removed:
+                removed = sessions.pop(session_id, None)
+                size -= 0 if removed is None else len(_encode(removed))
+        if change.sessions:
+            sessions, size = self._with(sessions, change.sessions, size)
+        if change.machine is not None:
+            self.machine = change.machine
+        self._keep(sessions, size)
+
+    def row(self) -> machines.Machine:
+        """Return all of it, as the database has it."""
+        return machines.Machine(
+            id=self.id,
+            account_id=self.account_id,
+            nickname=self.nickname,
+            hostname=self.hostname,
+            platform=self.platform,
+            version=self.version,
+            connected=self.connected,
+            connected_at=self.connected_at,
+            last_seen_at=self.last_seen_at,
+            snapshot=self.snapshot(),
+            event_seq=self.event_seq,
+            connection=self.connection,
+        )
+
+    def snapshot(self) -> bytes | None:
+        """Return the state to save; None if the machine has never reported."""
+        if self.machine is None:
+            return None
+        return msgspec.json.encode(
+            Snapshot(
+                machine=self.machine,
+                providers=self.providers,
+                sessions=list(self.sessions.values()),
+            )
+        )
+
+    def _with(
+        self, sessions: dict[str, Session], added: Iterable[Session], size: int
+    ) -> tuple[dict[str, Session], int]:
+        """Return `sessions` with these added or replaced, and the bytes of all that is kept."""
+        sessions = sessions.copy()
+        for session in added:
+            session.target_id = f"{self.id}:session:{session.id}"
+            older = sessions.get(session.id)
+            size += len(_encode(session)) - (0 if older is None else len(_encode(older)))
+            sessions[session.id] = session
+        if len(sessions) > MAX_SESSIONS:
+            raise TooMuchState(f"A machine may report {MAX_SESSIONS} sessions at the most")
+        if size > MAX_STATE_BYTES:
+            raise TooMuchState(f"A machine may report {MAX_STATE_BYTES} bytes at the most")
+        return sessions, size
+
+    @staticmethod
+    def _providers(encoded: bytes, providers: list[Provider]) -> list[Provider]:
+        return _shared(encoded) if len(encoded) <= _MAX_SHARED_BYTES else providers
+
+    def _keep(self, sessions: dict[str, Session], size: int) -> None:
+        self.sessions = sessions
+        self.size = size
+        self.encoded = None
+
+    def _restore(self, data: bytes) -> None:
+        """Take what was saved; what an older version saved may be outside today's limits."""
+        try:
+            snapshot = msgspec.json.decode(data, type=Snapshot)
+        except msgspec.DecodeError as error:
+            _log.warning("saved report not used", machine=self.id, error=str(error))
+            return
+        self.machine = snapshot.machine
+        self.hostname, self.platform = snapshot.machine.hostname, snapshot.machine.platform
+        self.providers = self._providers(_encode(snapshot.providers), snapshot.providers)
+        self._keep({session.id: session for session in snapshot.sessions}, len(data))

@@ -1,0 +1,1 @@
+"""The statements on machines and on the history of their sessions."""

@@ -1,0 +1,1 @@
+"""What an operator does: health, metrics, TLS, backup and restore, checks at the start."""

@@ -1,0 +1,1 @@
+"""The statements on webhooks and on deliveries, whose table is the queue."""

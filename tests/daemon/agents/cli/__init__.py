@@ -1,1 +1,0 @@
-"""Agents in a terminal: the mirror of `outrider.daemon.agents.cli`."""

@@ -1,0 +1,1 @@
+"""Agents in a terminal: the mirror of `outrider.machine.agents.cli`."""

@@ -1,0 +1,104 @@
+"""Wake-ups: on the node that stored an event, and on the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from outrider.service.cluster.bus import Bus, MemoryBus
+from outrider.service.events.feed import LiveFeed
+from tests.rig.buses import on_redis
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.private import private
+from tests.servers.redis import Redis as RedisServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with private(RedisServer) as redis:
+        yield redis
+
+
+@asynccontextmanager
+async def running(bus: Bus) -> AsyncIterator[LiveFeed]:
+    feed = LiveFeed(bus)
+    task = asyncio.create_task(feed.run())
+    yield feed
+    task.cancel()
+    await asyncio.wait({task}, timeout=PATIENCE)
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=["memory", "redis"])
+async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[LiveFeed, LiveFeed]]:
+    """The feeds of two nodes."""
+    if request.param == "memory":
+        bus = MemoryBus(is_shared=True)
+        async with running(bus) as one, running(bus) as other:
+            yield one, other
+        return
+    redis = request.getfixturevalue("server")
+    async with (
+        on_redis(redis) as here,
+        on_redis(redis) as there,
+        running(here) as one,
+        running(there) as other,
+    ):
+        yield one, other
+
+
+async def test_every_node_is_woken(nodes: tuple[LiveFeed, LiveFeed]) -> None:
+    one, other = nodes
+    with one.subscribe("a") as here, other.subscribe("a") as there:
+        assert await there.changed(PATIENCE)  # the channel is subscribed
+        one.stored("a")
+        assert await there.changed(PATIENCE)
+        assert await here.changed(PATIENCE)
+
+
+async def test_only_the_subscribers_of_the_account_are_woken(
+    nodes: tuple[LiveFeed, LiveFeed],
+) -> None:
+    one, other = nodes
+    with other.subscribe("mine") as mine, other.subscribe("theirs") as theirs:
+        assert await mine.changed(PATIENCE)
+        assert await theirs.changed(PATIENCE)
+        one.stored("mine")
+        assert await mine.changed(PATIENCE)
+        assert not await theirs.changed(0)
+
+
+async def test_what_was_stored_before_the_wait_ends_it_at_once() -> None:
+    feed = LiveFeed(MemoryBus())
+    with feed.subscribe("a") as subscription:
+        assert not await subscription.changed(0)
+        feed.stored("a")
+        feed.stored("a")
+        assert await subscription.changed(PATIENCE)
+        assert not await subscription.changed(0)
+        feed.wake_all()
+        assert await subscription.changed(PATIENCE)
+
+
+async def test_a_node_without_listeners_is_not_sent_anything() -> None:
+    bus = MemoryBus(is_shared=True)
+    async with running(bus) as feed:
+
+        async def listens() -> bool:
+            return await bus.publish("account a", LISTENING) == 1
+
+        async def does_not() -> bool:
+            return not await listens()
+
+        with feed.subscribe("a"), feed.subscribe("a"):
+            await eventually(listens)
+        await eventually(does_not)
+        with feed.subscribe("a"):
+            await eventually(listens)
+
+
+LISTENING = b"\x92\xa6stored\xa4none"
+"""The message of a node, as the nodes of the next release will send it too."""

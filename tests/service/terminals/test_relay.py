@@ -1,0 +1,321 @@
+"""Terminals of machines on another node: windows, lost messages and dead nodes, without sockets."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from outrider.contract.link.terminals import (
+    WINDOW,
+    DataReceived,
+    Open,
+    OpenRequested,
+    Resized,
+    StreamClosed,
+    StreamCode,
+    TerminalStreams,
+)
+from outrider.service.cluster.bus import BusDown, MemoryBus
+from outrider.service.terminals.relay import TerminalRelay
+from outrider.service.terminals.streams import (
+    TRY_AGAIN,
+    UNSUPPORTED,
+    MachineTerminals,
+    Terminals,
+    TerminalStream,
+    TerminalStreamClosed,
+)
+from tests.rig.patience import PATIENCE, eventually
+
+MACHINE = "machine_1"
+NAMED = Open(name="build")
+LOST_AFTER = 0.3
+
+pytestmark = pytest.mark.asyncio
+
+
+class Bus(MemoryBus):
+    """A bus that may lose, repeat or refuse messages."""
+
+    def __init__(self) -> None:
+        super().__init__(is_shared=True)
+        self.copies = 1
+        self.published = 0
+        self.is_broken = False
+
+    async def publish(self, channel: str, message: bytes) -> int:
+        """Send a message `copies` times."""
+        if self.is_broken:
+            raise BusDown("broken")
+        self.published += 1
+        receivers = 1
+        for _ in range(self.copies):
+            receivers = await super().publish(channel, message)
+        return receivers
+
+
+class Machine:
+    """The machine's end of its socket: it opens what is requested, and keeps what is typed."""
+
+    def __init__(self) -> None:
+        self.streams = TerminalStreams(is_machine=True)
+        self.terminals = MachineTerminals(self.take)
+        self.typed = bytearray()
+        self.reads = True
+        self.sizes: list[tuple[int, int]] = []
+        self.closed: list[int] = []
+
+    async def take(self, message: bytes) -> None:
+        """Take a message of the service."""
+        self.streams.receive(message)
+        for event in self.streams.events():
+            match event:
+                case OpenRequested(stream):
+                    self.streams.opened(stream, 80, 24)
+                case DataReceived(stream, data):
+                    self.typed += data
+                    if self.reads:
+                        self.streams.consumed(stream, len(data))
+                case Resized(_, size):
+                    self.sizes.append((size.columns, size.rows))
+                case StreamClosed(_, code, _):
+                    self.closed.append(code)
+        self.flush()
+
+    def shows(self, data: bytes, stream: int = 1) -> None:
+        """Send output."""
+        self.streams.send(stream, data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        while (message := self.streams.next_message()) is not None:
+            self.terminals.receive(message)
+
+
+class Node:
+    """A node with its terminals and its relay."""
+
+    def __init__(self, bus: Bus, name: str, where: dict[str, str]) -> None:
+        async def node_of(machine: str) -> str | None:
+            return where.get(machine)
+
+        self.name = name
+        self.terminals = Terminals()
+        self.relay = self.terminals.relay = TerminalRelay(
+            bus,
+            name,
+            node_of,
+            self.terminals,
+            report_interval=LOST_AFTER / 10,
+            lost_after=LOST_AFTER,
+        )
+        self.task = asyncio.create_task(self.relay.run())
+
+    async def open(self) -> TerminalStream:
+        """Open a terminal of the machine."""
+        async with asyncio.timeout(PATIENCE):
+            stream = await self.terminals.open(MACHINE, NAMED)
+        assert stream is not None
+        return stream
+
+    async def stop(self) -> None:
+        """End the node's part on the bus, as if it had died."""
+        self.task.cancel()
+        await asyncio.wait((self.task,))
+
+
+class Setting:
+    """Two nodes; the machine is connected to `there`."""
+
+    def __init__(self) -> None:
+        self.bus = Bus()
+        self.where = {MACHINE: "there"}
+        self.here = Node(self.bus, "here", self.where)
+        self.there = Node(self.bus, "there", self.where)
+        self.machine = Machine()
+        self.there.terminals.attach(MACHINE, self.machine.terminals)
+
+
+@asynccontextmanager
+async def nodes() -> AsyncIterator[Setting]:
+    setting = Setting()
+    await asyncio.sleep(0)  # both have subscribed
+    yield setting
+    for node in (setting.here, setting.there):
+        await node.stop()
+
+
+async def read(stream: TerminalStream, count: int) -> bytes:
+    """Return the next bytes, and report them as consumed."""
+    data = b""
+    async with asyncio.timeout(PATIENCE):
+        while len(data) < count:
+            part = await stream.read()
+            stream.consumed(len(part))
+            data += part
+    return data
+
+
+async def end_of(work: Callable[[], Awaitable[object]]) -> TerminalStreamClosed:
+    with pytest.raises(TerminalStreamClosed) as closed:
+        async with asyncio.timeout(PATIENCE):
+            await work()
+    return closed.value
+
+
+async def test_bytes_go_both_ways_in_order() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        typed = bytes(range(256)) * 4096  # four windows
+        writing = asyncio.create_task(stream.write(typed))
+        await eventually(lambda: len(setting.machine.typed) == len(typed))
+        await writing
+        assert setting.machine.typed == typed
+        for part in range(20):
+            setting.machine.shows(bytes([part]) * 20_000)
+            assert await read(stream, 20_000) == bytes([part]) * 20_000
+        await stream.resize(100, 50)
+        await eventually(lambda: setting.machine.sizes == [(100, 50)])
+        stream.close()
+        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+        await eventually(lambda: setting.here.relay.count() + setting.there.relay.count() == 0)
+
+
+async def test_a_client_that_does_not_read_fills_one_window() -> None:
+    async with nodes() as setting:
+        slow, quick = await setting.here.open(), await setting.here.open()
+        setting.machine.shows(b"y" * WINDOW, 1)
+        assert setting.machine.streams.room(1) == 0
+        setting.machine.shows(b"prompt", 2)
+        assert await read(quick, 6) == b"prompt"
+        assert setting.machine.streams.room(1) == 0, "nobody has read it"
+        assert await read(slow, WINDOW) == b"y" * WINDOW
+        await eventually(lambda: setting.machine.streams.room(1) >= WINDOW // 2)
+
+
+async def test_a_terminal_that_takes_no_input_fills_one_window() -> None:
+    async with nodes() as setting:
+        setting.machine.reads = False
+        stream = await setting.here.open()
+        writing = asyncio.create_task(stream.write(b"x" * (WINDOW + 1)))
+        await eventually(lambda: len(setting.machine.typed) == WINDOW)
+        assert not writing.done()
+        setting.machine.reads = True
+        setting.machine.streams.consumed(1, WINDOW)
+        setting.machine.flush()
+        async with asyncio.timeout(PATIENCE):
+            await writing
+        await eventually(lambda: len(setting.machine.typed) == WINDOW + 1)
+
+
+async def test_the_machine_closes_it_after_its_last_output() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        setting.machine.shows(b"bye")
+        setting.machine.streams.close(1, StreamCode.ENDED, "it has ended")
+        setting.machine.flush()
+        assert await read(stream, 3) == b"bye"
+        end = await end_of(stream.read)
+        assert (end.code, end.reason) == (StreamCode.ENDED, "it has ended")
+
+
+async def test_it_is_refused() -> None:
+    async with nodes() as setting:
+        old = MachineTerminals(setting.machine.take, is_supported=False)
+        setting.there.terminals.attach(MACHINE, old)
+        assert (await end_of(setting.here.open)).code == UNSUPPORTED
+        setting.there.terminals.detach(MACHINE, old, moved=True)
+        assert (await end_of(setting.here.open)).code == TRY_AGAIN, "it is between two nodes"
+        setting.where[MACHINE] = "nobody"  # a dead node, or one of an older release
+        assert (await end_of(setting.here.open)).code == TRY_AGAIN
+        setting.where.clear()
+        assert await setting.here.terminals.open(MACHINE, NAMED) is None
+
+
+async def test_a_machine_that_is_lost() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        setting.there.terminals.detach(MACHINE, setting.machine.terminals, moved=False)
+        assert (await end_of(stream.read)).code == TRY_AGAIN
+
+
+async def test_a_node_of_a_machine_that_dies() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        await setting.there.stop()
+        assert (await end_of(stream.read)).code == TRY_AGAIN
+
+
+async def test_a_node_that_was_frozen_loses_no_stream() -> None:
+    """What the other node reports waits to be read."""
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        time.sleep(2 * LOST_AFTER)  # noqa: ASYNC251  # as SIGSTOP does
+        before = setting.bus.published
+        await eventually(lambda: setting.bus.published > before + 4)
+        setting.machine.shows(b"on")
+        assert await read(stream, 2) == b"on"
+        assert setting.here.relay.count() == setting.there.relay.count() == 1
+
+
+async def test_a_node_of_a_client_that_dies() -> None:
+    async with nodes() as setting:
+        await setting.here.open()
+        await setting.here.stop()
+        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+
+
+async def test_a_node_that_does_not_know_the_stream() -> None:
+    """Its Alive messages do not name it."""
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        await setting.there.stop()
+        again = Node(setting.bus, "there", setting.where)
+        assert (await end_of(stream.read)).code == TRY_AGAIN
+        await again.stop()
+
+
+async def test_a_message_that_the_bus_repeats() -> None:
+    async with nodes() as setting:
+        setting.bus.copies = 2
+        stream = await setting.here.open()
+        await stream.write(b"once")
+        setting.machine.shows(b"once")
+        assert await read(stream, 4) == b"once"
+        await eventually(lambda: setting.machine.typed == b"once")
+        stream.close()
+        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+
+
+async def test_a_message_that_the_bus_loses() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        setting.bus.copies, before = 0, setting.bus.published
+        setting.machine.shows(b"lost")
+        await eventually(lambda: setting.bus.published > before)
+        setting.bus.copies = 1
+        setting.machine.shows(b"after")
+        assert (await end_of(stream.read)).code == TRY_AGAIN
+        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+
+
+async def test_a_bus_that_is_down() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        setting.here.relay.bus_down()
+        assert (await end_of(stream.read)).code == TRY_AGAIN
+        another = await setting.here.open()
+        setting.bus.is_broken = True
+        await another.write(b"x")
+        assert (await end_of(another.read)).code == TRY_AGAIN
+
+
+async def test_a_message_of_a_newer_release_is_dropped() -> None:
+    async with nodes() as setting:
+        stream = await setting.here.open()
+        await setting.bus.publish("terminals here", b"\x92\xa5other\x01")
+        setting.machine.shows(b"fine")
+        assert await read(stream, 4) == b"fine"

@@ -1,0 +1,290 @@
+"""The queue: lanes, claims, several nodes, and the end. Holds docs/webhooks.md."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from aiohttp import web
+
+from outrider.service.webhooks import delivery_queue
+from outrider.service.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimits
+from outrider.service.webhooks.store import deliveries, webhooks
+from tests.rig.patience import eventually
+from tests.service.webhooks.events import agent_event
+from tests.service.webhooks.office import Office, offices
+from tests.service.webhooks.receiver import Receiver, receiving, says
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+class Gate:
+    """Answers once it is opened; counts how many wait at a time."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self.waiting = 0
+        self.most = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request once the gate is open."""
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await self._open.wait()
+        self.waiting -= 1
+        return web.Response()
+
+    def open(self) -> None:
+        """Let everybody through, from now on."""
+        self._open.set()
+
+
+async def delivered(office: Office, webhook_id: str, count: int) -> bool:
+    history = await office.history(webhook_id)
+    return [one.status for one in history].count("succeeded") == count
+
+
+async def test_eight_in_flight_for_each_webhook(office: Office, receiver: Receiver) -> None:
+    gate = Gate()
+    receiver.answers(gate)
+    webhook = await office.webhook(receiver.url)
+    for _ in range(30):
+        await office.happens()
+    await eventually(lambda: gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook)
+    gate.open()
+    await eventually(lambda: delivered(office, webhook.id, 30))
+    assert gate.most == DEFAULT_LIMITS.in_flight_per_webhook
+
+
+async def test_one_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
+    """Twenty others receive everything while one receiver does not answer at all."""
+    gate = Gate()
+    async with receiving() as slow:
+        slow.answers(gate)
+        hanging = await office.webhook(slow.url)
+        others = [await office.webhook(f"{receiver.url}/{n}") for n in range(20)]
+        for _ in range(50):
+            await office.happens()
+        for other in others:
+            await eventually(lambda other=other: delivered(office, other.id, 50))  # type: ignore[misc]
+        assert not await delivered(office, hanging.id, 1)
+        assert gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook
+        gate.open()
+        await eventually(lambda: delivered(office, hanging.id, 50))
+
+
+async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver: Receiver) -> None:
+    """With all slots taken by other webhooks, a delivery waits for a slot and no longer."""
+    async with offices(database_url, limits=DeliveryLimits(in_flight=12)) as (office,):
+        await office.open()
+        made = [await office.webhook(f"{receiver.url}/{n}") for n in range(6)]
+        for _ in range(3):
+            await asyncio.gather(*(office.happens() for _ in range(10)))
+        for webhook in made:
+            await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
+        await eventually(lambda: office.queue.limiter.free_slots == (12, 6))
+        assert not office.queue.limiter.active_webhooks
+        assert not office.queue.claimed
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        DeliveryLimits(waiting_per_webhook=50),
+        DeliveryLimits(waiting_bytes_per_webhook=50 * 300),
+        DeliveryLimits(waiting_bytes=50 * 300),
+    ],
+    ids=["count", "bytes", "bytes of all webhooks"],
+)
+async def test_more_than_a_node_has_room_for(
+    database_url: str, receiver: Receiver, limits: DeliveryLimits
+) -> None:
+    """The rest waits in the table, and is fetched in time, without waiting for the next poll."""
+    async with offices(database_url, limits=limits, poll_interval=30.0) as (office,):
+        await office.open()
+        webhook = await office.webhook(receiver.url)
+        count = 150
+        seen = [asyncio.Event() for _ in range(count)]
+        for number in range(count):
+            await office.intake.agent_event(
+                office.account_id,
+                "machine_x",
+                1,
+                number + 1,
+                agent_event(),
+                stored=seen[number].set,
+            )
+        await eventually(lambda: delivered(office, webhook.id, count))
+        await receiver.takes(count)
+
+
+_BODY_BYTES = len(b'{"event":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("limits", "second"),
+    [
+        (DeliveryLimits(waiting_bytes_per_webhook=20 * _BODY_BYTES), 60),
+        # Each webhook has its turn: what is in flight, and as many again that wait.
+        (DeliveryLimits(waiting_bytes=20 * _BODY_BYTES), 16),
+    ],
+    ids=["bytes", "bytes of all webhooks"],
+)
+async def test_what_is_fetched_from_the_table_keeps_to_the_limits_on_bytes(
+    database_url: str, receiver: Receiver, limits: DeliveryLimits, second: int
+) -> None:
+    gate = Gate()
+    receiver.answers(gate)
+    async with offices(database_url, limits=limits) as (office,):
+        webhooks = [await office.webhook(f"{receiver.url}/{number}") for number in range(2)]
+        try:
+            await office.store(webhooks[0].id, 60)
+            await office.queue.claim()
+            assert office.queue.claimed == 60
+            await office.store(webhooks[0].id, 60)
+            await office.store(webhooks[1].id, 60)
+            for _ in range(5):
+                await office.queue.claim()
+            assert office.queue.claimed == 60 + second
+            await eventually(lambda: gate.waiting == 2 * limits.in_flight_per_webhook)
+        finally:
+            await office.queue.limiter.close()
+
+
+async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver) -> None:
+    async with offices(database_url, 2) as nodes:
+        webhook = await nodes[0].webhook(receiver.url)
+        await nodes[0].store(webhook.id, 500)
+        for node in nodes:
+            await node.open()
+        await eventually(lambda: delivered(nodes[0], webhook.id, 500))
+    attempts = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
+    assert len(attempts) == 500
+    assert set(attempts.values()) == {1}
+
+
+async def test_claims_of_a_node_that_died_run_out(office: Office, receiver: Receiver) -> None:
+    webhook = await office.webhook(receiver.url)
+    until = int((office.clock() + delivery_queue.CLAIM_SECONDS) * 1000)
+    (stored,) = await office.store(webhook.id, 1, claimed_until=until)
+    office.queue.wake()
+    await office.waits(delivery_queue.CLAIM_SECONDS - 1)
+    await office.queue.claim()
+    assert receiver.taken == []
+    await office.waits(1)
+    (taken,) = await receiver.takes(1)
+    assert taken.headers["X-Service-Delivery"] == stored.id
+
+
+async def test_what_is_in_hand_stays_claimed(office: Office, receiver: Receiver) -> None:
+    """However long its attempt takes, no other node takes it."""
+    gate = Gate()
+    receiver.answers(gate)
+    webhook = await office.webhook(receiver.url)
+    await office.happens()
+    await eventually(lambda: gate.waiting == 1)
+    office.clock.passes(delivery_queue.CLAIM_SECONDS - 1)
+    await office.queue.renew()
+    office.clock.passes(2)
+    now = int(office.clock() * 1000)
+    assert not await deliveries.claim(office.database, now=now, until=now, limit=9, without=[])
+    gate.open()
+    await eventually(lambda: delivered(office, webhook.id, 1))
+
+
+async def test_the_end_gives_back_what_is_in_hand(database_url: str, receiver: Receiver) -> None:
+    """No attempt begins once the node ends, and another one takes over at once."""
+    gate = Gate()
+    receiver.answers(gate)
+    async with offices(database_url, 2) as (first, second):
+        webhook = await first.webhook(receiver.url)
+        await first.open()
+        for _ in range(30):
+            await first.happens()
+        await eventually(lambda: gate.waiting == DEFAULT_LIMITS.in_flight_per_webhook)
+        await first.close()
+        assert len(receiver.taken) == DEFAULT_LIMITS.in_flight_per_webhook
+        receiver.answers(says(200))
+        gate.open()
+        await second.open()
+        await eventually(lambda: delivered(second, webhook.id, 30))
+
+
+async def test_a_defect_does_not_keep_a_delivery(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again once its claim has run out."""
+    webhook = await office.webhook(receiver.url)
+    real, broken = office.sender.attempt, True
+
+    async def attempt(**values: object) -> object:
+        if broken:
+            raise ZeroDivisionError
+        return await real(**values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(office.sender, "attempt", attempt)
+    await office.happens()
+    await eventually(lambda: not office.queue.claimed)
+    broken = False
+    await office.waits(delivery_queue.CLAIM_SECONDS + 1)
+    await eventually(lambda: delivered(office, webhook.id, 1))
+
+
+async def test_a_replay_has_the_times_of_the_clock_that_nodes_share(
+    office: Office, receiver: Receiver
+) -> None:
+    """The machine's own clock may be minutes ahead: the replay would wait for so long."""
+    webhook = await office.webhook(receiver.url)
+    await office.happens()
+    await office.settles(webhook.id)
+    office.clock.passes(5)
+    await office.queue.replay(
+        (await deliveries.of_webhook(office.database, webhook.id, limit=1, before=None))[0]
+    )
+    await receiver.takes(2)
+    await eventually(lambda: delivered(office, webhook.id, 2))
+    again, first = await office.history(webhook.id)
+    assert again.created_at == int(office.clock() * 1000)
+    assert again.event_id == first.event_id
+
+
+async def test_age_of_the_queue(office: Office, receiver: Receiver) -> None:
+    gate = Gate()
+    receiver.answers(gate)
+    webhook = await office.webhook(receiver.url)
+    await office.happens()
+    await eventually(lambda: gate.waiting == 1)
+    await office.waits(7)
+
+    def age() -> float | None:
+        return office.registry.get_sample_value("outrider_webhook_queue_age_seconds")
+
+    await eventually(lambda: age() == 7.0)
+    gate.open()
+    await eventually(lambda: delivered(office, webhook.id, 1))
+    await office.waits(0)
+    await eventually(lambda: age() == 0.0)
+
+
+async def test_webhooks_are_read_once_for_all_who_ask(
+    office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand deliveries that begin when what is remembered is too old read them once."""
+    webhook = await office.webhook(receiver.url)
+    await office.subscriptions.destination(webhook.id)
+    office.clock.passes(2)
+    real, reads = webhooks.of_account, 0
+
+    async def of_account(*values: object) -> object:
+        nonlocal reads
+        reads += 1
+        return await real(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(webhooks, "of_account", of_account)
+    found = await asyncio.gather(
+        *(office.subscriptions.destination(webhook.id) for _ in range(1000))
+    )
+    assert reads == 1
+    assert all(one is not None for one in found)
+    office.subscriptions.invalidate(office.account_id)
+    await office.subscriptions.destination(webhook.id)
+    assert reads == 2
