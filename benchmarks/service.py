@@ -88,6 +88,9 @@ class Installation:
 
     Args:
         settings: further settings, by their variables.
+
+    Attributes:
+        accounts: the account ids that were created, by the user's address.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class Installation:
         self.name = name
         self.directory = stage.directory / name
         self.directory.mkdir(parents=True)
-        self._accounts: dict[str, str] = {}
+        self.accounts: dict[str, str] = {}
         self.port = free_port()
         self.settings = {
             "OUTRIDER_DATA_DIR": str(self.directory),
@@ -122,14 +125,14 @@ class Installation:
             account = await new_account(database, "enterprise", HASHER.hash(PASSWORD), email)
             return account.id, (await new_key(database, account.id))
 
-        self._accounts[email], key = self.in_database(create)
-        return self._accounts[email], key
+        self.accounts[email], key = self.in_database(create)
+        return self.accounts[email], key
 
     def new_code(self, email: str = EMAIL) -> str:
         """Return a one-time code that enrolls a machine in the account of this user."""
 
         async def create(database: Database) -> str:
-            return (await Enrollment(database).new_code(self._accounts[email], None)).code
+            return (await Enrollment(database).new_code(self.accounts[email], None)).code
 
         return self.in_database(create)
 

@@ -1,8 +1,8 @@
-"""One node under a mixed load with faults for half an hour: what grows is a leak."""
+"""A node and a machine agent under load, with faults, for half an hour: what grows is a leak."""
 
 import asyncio
+import itertools
 import random
-import statistics
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -13,7 +13,8 @@ from sqlalchemy import func, select
 from benchmarks.bench import Bench, Sections
 from benchmarks.fleet import PER_ACCOUNT, enroll
 from benchmarks.load import Clients
-from benchmarks.processes import MEGABYTE, SERVING, BenchmarkError
+from benchmarks.machine_agent import MachineAgent, machine_agent
+from benchmarks.processes import LOADING, MEGABYTE, SERVING, BenchmarkError, Program
 from benchmarks.report import NONE, Figure, Section, Target, counted
 from benchmarks.service import (
     EMAIL,
@@ -42,9 +43,12 @@ _FAULTS: Final = 0.01
 """The share of machines whose socket drops in a minute, and of answers that are late."""
 
 _BACK_SECONDS: Final = 60.0
+_LAUNCHING: Final = 3
+"""How many clients launch agents of the machine agent, one after the other."""
+
+_MESSAGES: Final = ("plan", "fail", "messages 200", "crash", "think")
 _READ_CHAT: Final = {"type": "read_chat", "payload": {}}
 _TASKS: Final = "outrider_tasks "
-_MEMORY: Final = "least memory (RSS) MB"
 _NO_GROWTH: Final = Target("at most", 1.1, of="ratio")
 
 Sample = dict[str, float]
@@ -54,19 +58,23 @@ Sample = dict[str, float]
 def soak(bench: Bench) -> Sections:
     """Run for `--minutes`; the early minute is the sixth, of a short run the second."""
     count = bench.machines or _MACHINES
+    bench.progress(f"{count:,} machines are enrolled and connect")
+    installation = Installation(bench.stage, "soak")
+    with machine_agent(installation, service_cpus=SERVING, cpus=LOADING) as agent:
+        yield from _soak(bench, installation, agent, count)
+
+
+def _soak(bench: Bench, installation: Installation, agent: MachineAgent, count: int) -> Sections:
     early = min(_EARLY_MINUTES, bench.minutes - 2)
     minutes: list[Sample] = []
     rows: list[dict[str, int]] = []
-    bench.progress(f"{count:,} machines are enrolled and connect")
-    installation = Installation(bench.stage, "soak")
-    account, key = installation.new_account()
-    machines = enroll(installation, account, count)
-    server = installation.serve(key, SERVING)
+    server = agent.server
+    machines = enroll(installation, installation.accounts[EMAIL], count)
     receiver = start_receiver(bench.stage)
     session = server.log_in()
     for path in ("well", "flaky"):  # the second one fails now and then
         server.add_webhook(session, f"{receiver.url}/{path}")
-    load = _Load(server, machines[:PER_ACCOUNT])
+    load = _Load(agent, machines[:PER_ACCOUNT])
     with simulated(machines, server) as fleet:
         fleet.connect(count)
         with (
@@ -78,10 +86,10 @@ def soak(bench: Bench) -> Sections:
                 samples = []
                 while time.monotonic() < begin + 60 * minute:
                     time.sleep(_SAMPLE_SECONDS)
-                    samples.append(_sample(server))
+                    samples.append(_sample(server, agent.program))
                     load.check()
                     receiver.program.check()
-                minutes.append(_typical(samples))
+                minutes.append(_least(samples))
                 rows.append(installation.in_database(_rows))
                 held = ", ".join(f"{name} {value:.0f}" for name, value in minutes[-1].items())
                 total = sum(rows[-1].values())
@@ -115,8 +123,9 @@ def soak(bench: Bench) -> Sections:
 class _Load(Clients):
     """Clients of every kind."""
 
-    def __init__(self, server: Server, machines: list[Enrolled]) -> None:
-        super().__init__(server, _LONGEST)
+    def __init__(self, agent: MachineAgent, machines: list[Enrolled]) -> None:
+        super().__init__(agent.server, _LONGEST)
+        self._agent = agent.machine.id
         self._machines = machines
 
     async def work(self) -> None:
@@ -135,12 +144,33 @@ class _Load(Clients):
         weights, calls = zip(*kinds, strict=True)
         limit = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
+            for _ in range(_LAUNCHING):
+                group.create_task(self._agents())
             while not self.is_ending:
                 await asyncio.sleep(random.expovariate(_REQUESTS_PER_SECOND))
                 await limit.acquire()
                 (call,) = random.choices(calls, weights)
                 task = group.create_task(call())
                 task.add_done_callback(lambda _: limit.release())
+
+    async def _agents(self) -> None:
+        """Launch agents one after the other, every other one with the session of the last."""
+        path = f"/shortcuts/{self._agent}"
+        resumed = None
+        for message in itertools.cycle(_MESSAGES):
+            if self.is_ending:
+                return
+            agent = {"type": "demo", "resume": resumed}
+            launched = await self._send("launch", "POST", f"{path}/launch", json=agent)
+            session, target = launched.get("sessionId"), launched.get("sessionTargetId")
+            own = f"/shortcuts/{target}"
+            await self._send("message", "POST", f"{own}/chat", json={"message": message})
+            await self._send("wait", "GET", f"{own}/wait")
+            await self._send("chat", "GET", f"{own}/chat")
+            ended = {"type": "demo", "target": target}
+            await self._send("stop", "POST", f"{path}/stop", json=ended)
+            resumed = None if resumed else session
+            await asyncio.sleep(1)
 
     @property
     def _machine(self) -> str:
@@ -188,34 +218,34 @@ class _Load(Clients):
         return await self.request(kind, method, f"/api/v1{path}", **options)
 
 
-def _sample(server: Server) -> Sample:
-    """Return what the service holds now.
+def _sample(server: Server, agent: Program) -> Sample:
+    """Return what the service and the machine agent hold now.
 
     Raises:
-        BenchmarkError: the node has ended.
+        BenchmarkError: one of them has ended.
     """
     server.program.check()
+    agent.check()
     metrics = server.get("/metrics").decode().splitlines()
     (tasks,) = (line.removeprefix(_TASKS) for line in metrics if line.startswith(_TASKS))
-    process = server.program.process
+    service, machine = server.program.process, agent.process
     return {
-        _MEMORY: process.memory_info().rss / MEGABYTE,
+        "memory (RSS) MB": service.memory_info().rss / MEGABYTE,
         "asyncio tasks": float(tasks),
-        "sockets": len(process.net_connections()),
-        "open files": process.num_fds(),
+        "sockets": len(service.net_connections()),
+        "open files": service.num_fds(),
+        "machine agent: memory (RSS) MB": machine.memory_info().rss / MEGABYTE,
+        "machine agent: open files": machine.num_fds(),
+        "machine agent: threads": machine.num_threads(),
+        "machine agent: processes": 1 + len(machine.children(recursive=True)),
     }
 
 
-def _typical(samples: Sequence[Sample]) -> Sample:
-    """Return the medians of these samples, of the memory the least.
-
-    Checking a password takes 64 MiB for a moment, so the median of the memory says how many of them
-    were under way. What leaks is in the least too.
-    """
+def _least(samples: Sequence[Sample]) -> Sample:
+    """Return the least of each: what leaks is in it, and what is used for a moment is not."""
     if not samples:
         raise BenchmarkError("there are no samples of a minute: the computer is too busy")
-    medians = {name: statistics.median(one[name] for one in samples) for name in samples[0]}
-    return medians | {_MEMORY: min(one[_MEMORY] for one in samples)}
+    return {name: min(sample[name] for sample in samples) for name in samples[0]}
 
 
 async def _rows(database: Database) -> dict[str, int]:
