@@ -129,13 +129,15 @@ class Office:
         self.clock.passes(seconds)
         self.queue.wake()
 
-    async def store(self, webhook_id: str, count: int, claimed_until: int = 0) -> list[Delivery]:
+    async def store(
+        self, webhook_id: str, count: int, claimed_until: int = 0, body: bytes = b'{"event":"x"}'
+    ) -> list[Delivery]:
         """Put deliveries into the database that no queue knows of."""
         now = int(self.clock() * 1000)
         made = []
         for _ in range(count):
             event = agent_event()
-            row = Event(event.id, self.account_id, event.event, b'{"event":"x"}', now)
+            row = Event(event.id, self.account_id, event.event, body, now)
             made.append((row, retry_policy.new_delivery(webhook_id, event.id, event.event, now)))
         await deliveries.store(
             self.database,

@@ -150,6 +150,23 @@ async def test_what_is_fetched_from_the_table_keeps_to_the_limits_on_bytes(
             await office.queue.limiter.close()
 
 
+async def test_long_bodies_are_claimed_a_few_megabytes_at_a_time(
+    office: Office, receiver: Receiver
+) -> None:
+    webhook = await office.webhook(receiver.url)
+    body = b" " * (deliveries.CLAIM_BYTES // 8)
+    stored = await office.store(webhook.id, 20, body=body)
+    found: list[str] = []
+    now, more = int(office.clock() * 1000), True
+    while more:
+        claimed, more = await deliveries.claim(
+            office.database, now=now, until=now + 1, limit=200, without=[]
+        )
+        assert 1 <= len(claimed) <= 8
+        found += [delivery.id for delivery, _ in claimed]
+    assert sorted(found) == sorted(delivery.id for delivery in stored)
+
+
 async def test_two_nodes_deliver_each_once(database_url: str, receiver: Receiver) -> None:
     async with offices(database_url, 2) as nodes:
         webhook = await nodes[0].webhook(receiver.url)
@@ -186,7 +203,8 @@ async def test_what_is_in_hand_stays_claimed(office: Office, receiver: Receiver)
     await office.queue.renew()
     office.clock.passes(2)
     now = int(office.clock() * 1000)
-    assert not await deliveries.claim(office.database, now=now, until=now, limit=9, without=[])
+    found, _ = await deliveries.claim(office.database, now=now, until=now, limit=9, without=[])
+    assert not found
     gate.open()
     await eventually(lambda: delivered(office, webhook.id, 1))
 

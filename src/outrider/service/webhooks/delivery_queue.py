@@ -210,7 +210,7 @@ class DeliveryQueue:
                 return
         enough = self._limiter.with_enough(_LOW_WATERMARK)
         limit = _CLAIM_BATCH_WHEN_FULL if self._limiter.is_full else _CLAIM_BATCH
-        rows = await deliveries.claim(
+        rows, self._more_due = await deliveries.claim(
             self._database,
             now=now,
             until=now + int(CLAIM_SECONDS * 1000),
@@ -223,7 +223,6 @@ class DeliveryQueue:
             # node, which still has the delivery.
             if delivery.id not in self._claims:
                 self.add(delivery, body)
-        self._more_due = len(rows) == limit
         if self._more_due:
             self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
             self._wake_claim.set()

@@ -26,6 +26,9 @@ _machines = tables.machines
 
 PRUNE_BATCH = 500
 
+CLAIM_BYTES = 4 * 1024 * 1024
+"""Bytes of the bodies that are claimed at once; the last body may exceed them."""
+
 _OVERHEAD = 1024
 """Bytes of a delivery beside its attempts, at most."""
 
@@ -139,14 +142,19 @@ async def add_test(
 
 async def claim(
     database: Database, *, now: int, until: int, limit: int, without: Sequence[str]
-) -> list[tuple[Delivery, bytes]]:
-    """Claim due deliveries until the time `until`; return them with their bodies.
+) -> tuple[list[tuple[Delivery, bytes]], bool]:
+    """Claim due deliveries until the time `until`.
 
     Args:
+        limit: how many at most; they are fewer if their bodies exceed `CLAIM_BYTES`.
         without: ids of webhooks to skip, because their deliveries in flight are at the limit.
+
+    Returns:
+        The deliveries with their bodies, and whether more may be due.
     """
+    body = select(_events.c.body).where(_events.c.id == _deliveries.c.event_id).scalar_subquery()
     due = (
-        select(_deliveries.c.id)
+        select(_deliveries.c.id, _deliveries.c.next_attempt_at, func.length(body).label("size"))
         .where(_PENDING, _deliveries.c.next_attempt_at <= now)
         .where(_deliveries.c.claimed_until <= now)
         .order_by(_deliveries.c.next_attempt_at)
@@ -155,16 +163,20 @@ async def claim(
     )
     if without:
         due = due.where(_deliveries.c.webhook_id.not_in(without))
-    body = select(_events.c.body).where(_events.c.id == _deliveries.c.event_id)
+    found = due.cte("due")
+    order = found.c.next_attempt_at, found.c.id
+    before = func.sum(found.c.size).over(order_by=order) - found.c.size
+    sized = select(found.c.id, before.label("before")).subquery()
     statement = (
         update(_deliveries)
-        .where(_deliveries.c.id.in_(select(due.cte("due").c.id)))
+        .where(_deliveries.c.id.in_(select(sized.c.id).where(sized.c.before < CLAIM_BYTES)))
         .values(claimed_until=until)
-        .returning(*_COLUMNS, body.scalar_subquery())
+        .returning(*_COLUMNS, body)
     )
     async with database.begin() as connection:
         rows = [(Delivery(*row[:-1]), row[-1]) for row in await connection.execute(statement)]
-    return sorted(rows, key=_due)
+    size = sum(len(body) for _, body in rows)
+    return sorted(rows, key=_due), len(rows) == limit or size >= CLAIM_BYTES
 
 
 async def renew(database: Database, ids: Sequence[str], until: int) -> None:
