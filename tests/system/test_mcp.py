@@ -63,7 +63,7 @@ async def listed(client: Client, name: str, agent: str, **arguments: Any) -> Any
     found: list[Any] = []
 
     async def has_it() -> bool:
-        entries, *_ = (await tool(client, name, **arguments)).values()
+        (entries,) = (await tool(client, name, **arguments)).values()
         found[:] = [one for one in entries if one["targetId"] == agent]
         return bool(found)
 

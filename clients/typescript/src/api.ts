@@ -1953,10 +1953,10 @@ export interface components {
              */
             approvals: components["schemas"]["Approval"][];
             /**
-             * @description What to give as `after` for the next page; null if this is the last one. A page ends after 4 MiB.
+             * @description What to give as `after` for the next page; absent if this is the last one. A page ends after 4 MiB.
              * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
              */
-            cursor: string | null;
+            cursor?: string;
         };
         /** @description One attempt to deliver an event. */
         Attempt: {
@@ -3675,10 +3675,10 @@ export interface components {
              */
             deliveries: components["schemas"]["Delivery"][];
             /**
-             * @description What to give as `before` for the next page; null if there is none. A page ends after `limit` deliveries, or before that after 4 MiB.
+             * @description What to give as `before` for the next page; absent if there is none. A page ends after `limit` deliveries, or before that after 4 MiB.
              * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
              */
-            cursor: string | null;
+            cursor?: string;
         };
         /** @description A device code for the machine, and a user code for its user (RFC 8628, section 3.2). */
         DeviceAuthorization: {
@@ -4807,10 +4807,10 @@ export interface components {
              */
             sessions: components["schemas"]["Session"][];
             /**
-             * @description What to give as `before` for the next page; null if this is the last one. A page ends after `limit` sessions, or before that after 4 MiB.
+             * @description What to give as `before` for the next page; absent if this is the last one. A page ends after `limit` sessions, or before that after 4 MiB.
              * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
              */
-            cursor: string | null;
+            cursor?: string;
         };
         /** @description How many sessions were ended. */
         SessionsEnded: {

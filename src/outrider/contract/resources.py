@@ -210,9 +210,9 @@ class SessionPage(Wire, kw_only=True):
 
     sessions: list[Session]
     """The sessions."""
-    cursor: str | None = None
-    """What to give as `before` for the next page; null if this is the last one. A page ends after
-    `limit` sessions, or before that after 4 MiB."""
+    cursor: str | UnsetType = UNSET
+    """What to give as `before` for the next page; absent if this is the last one. A page ends
+    after `limit` sessions, or before that after 4 MiB."""
 
 
 # `GET …/status` shows every field; `service/machines/views.py` has what the list of machines shows.
@@ -385,9 +385,9 @@ class ApprovalList(Wire, kw_only=True):
 
     approvals: list[Approval]
     """The questions, oldest first."""
-    cursor: str | None = None
-    """What to give as `after` for the next page; null if this is the last one. A page ends after
-    4 MiB."""
+    cursor: str | UnsetType = UNSET
+    """What to give as `after` for the next page; absent if this is the last one. A page ends
+    after 4 MiB."""
 
 
 class DaemonStatus(DaemonSummary, kw_only=True):

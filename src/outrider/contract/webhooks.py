@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from outrider.contract.events import EventName
 from outrider.contract.structs import Wire
@@ -148,9 +148,9 @@ class DeliveryList(Wire, kw_only=True):
 
     deliveries: list[Delivery]
     """The deliveries."""
-    cursor: str | None = None
-    """What to give as `before` for the next page; null if there is none. A page ends after `limit`
-    deliveries, or before that after 4 MiB."""
+    cursor: str | UnsetType = UNSET
+    """What to give as `before` for the next page; absent if there is none. A page ends after
+    `limit` deliveries, or before that after 4 MiB."""
 
 
 class DeliveryQuery(Wire, kw_only=True):

@@ -185,7 +185,6 @@ class TestApprovals:
         await owner.machine(session())
         assert (await owner.api.get("/api/v1/approvals")).json() == {
             "approvals": [],
-            "cursor": None,
         }
 
     async def test_questions_of_every_machine_oldest_first(self, owner: Owner, site: Site) -> None:

@@ -96,11 +96,11 @@ class AsyncApprovals:
         """
         operation = operations.LIST_APPROVALS
         found: list[Approval] = []
-        after = None
+        after: str | None = None
         while True:  # a page has 4 MiB at most
             page = await self._transport.send(operation, operation.url(), query={"after": after})
             found += page.approvals
-            if page.cursor in {None, after}:
+            if not isinstance(page.cursor, str) or page.cursor == after:
                 return found
             after = page.cursor
 

@@ -97,11 +97,11 @@ class Approvals:
         """
         operation = operations.LIST_APPROVALS
         found: list[Approval] = []
-        after = None
+        after: str | None = None
         while True:  # a page has 4 MiB at most
             page = self._transport.send(operation, operation.url(), query={"after": after})
             found += page.approvals
-            if page.cursor in {None, after}:
+            if not isinstance(page.cursor, str) or page.cursor == after:
                 return found
             after = page.cursor
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw
 
 from outrider.contract.commands import (
     COMMANDS,
@@ -180,7 +180,7 @@ async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
     ]
     found.sort(key=_place)
     page = found[: count_within(map(json_bytes, found))]
-    cursor = _place(page[-1]) if len(page) < len(found) else None
+    cursor = _place(page[-1]) if len(page) < len(found) else UNSET
     return ApprovalList(approvals=page, cursor=cursor)
 
 

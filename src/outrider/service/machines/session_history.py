@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 import structlog
+from msgspec import UNSET
 
 from outrider.contract.resources import Session, SessionPage
 from outrider.contract.sizes import count_within, json_bytes
@@ -126,7 +127,7 @@ class SessionHistory:
         sessions = shown[: count_within(map(json_bytes, shown))]
         has_more |= len(sessions) < len(shown)
         return SessionPage(
-            sessions=sessions, cursor=sessions[-1].target_id if sessions and has_more else None
+            sessions=sessions, cursor=sessions[-1].target_id if sessions and has_more else UNSET
         )
 
     async def _has_missing(self, live: dict[str, MachineState]) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET
 
 from outrider.contract.errors import not_found
 from outrider.contract.outcomes import Deleted
@@ -79,7 +80,7 @@ async def list_deliveries(services: WebhookServices, call: Call) -> DeliveryList
     )
     return DeliveryList(
         deliveries=[retry_policy.record(row) for row in rows],
-        cursor=rows[-1].id if has_more else None,
+        cursor=rows[-1].id if has_more else UNSET,
     )
 
 
