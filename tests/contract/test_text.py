@@ -60,13 +60,18 @@ def test_what_is_made_printable_is_a_name(text: str) -> None:
 
 @given(st.text(st.characters() | st.sampled_from(UNSAFE)))
 def test_what_is_escaped_is_one_line_without_control_characters(text: str) -> None:
-    assert escaped(text).isprintable()
-    assert [line.isprintable() for line in escaped_lines(text).split("\n")]
+    assert is_printable(escaped(text))
+    assert all(map(is_printable, escaped_lines(text).split("\n")))
     assert escaped_lines(text).count("\n") == text.count("\n")
 
 
 def test_an_escape_sequence_can_be_read() -> None:
     assert escaped("1.0\x1b[2J\n\u202eé") == "1.0\\x1b[2J\\n\\u202eé"
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000"])
+def test_spaces_of_other_languages_are_not_escaped(space: str) -> None:
+    assert escaped(f"Quoi{space}?\t") == f"Quoi{space}?\\t"
 
 
 @pytest.mark.parametrize(

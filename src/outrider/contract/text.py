@@ -96,11 +96,16 @@ def explained(reason: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return `text` as one line for a terminal: what is not printable becomes `\x1b`, `\n`, …."""
+    r"""Return `text` as one line for a terminal: what is not printable becomes `\x1b`, `\n`, ….
+
+    Spaces of every width stay: French and Japanese texts have them.
+    """
     if text.isprintable():
         return text
     return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        letter
+        if letter.isprintable() or unicodedata.category(letter) == "Zs"
+        else letter.encode("unicode_escape").decode()
         for letter in text
     )
 
