@@ -19,7 +19,9 @@ SCREENS: dict[str, dict[str | None, list[str]]] = {
             "hang_interrupted", "idle", "interrupted",
         ],
         "generating": ["generating", "waiting_llm", "error_retry"],
-        "waiting_approval": ["approval", "approval_file", "trust_dialog"],
+        "waiting_approval": [
+            "approval", "approval_file", "choices", "review", "trust_dialog",
+        ],
         "error": ["error400", "first_run"],
     },
     "codex": {
@@ -132,6 +134,27 @@ def test_folder_trust_is_a_question_about_no_tool() -> None:
     assert question is not None
     assert not question.tool
     assert [o.option.kind for o in question.offers] == ["allow_once", "reject_once"]
+
+
+def test_a_question_with_several_choices_offers_to_go_on() -> None:
+    question = judge("claude-code").read(capture("claude", "choices"), "✳ x").question
+    assert question is not None
+    assert question.message == "←  ☒ Checks  ☐ DB  ✔ Submit  →\n\nWhich checks shall run?"
+    assert [(o.option.label, o.keys) for o in question.offers] == [
+        ("[✔] Lint", ("1",)),
+        ("[ ] Types", ("2",)),
+        ("[ ] Tests", ("3",)),
+        ("Next", ("Tab",)),
+    ]
+
+
+def test_the_review_of_answers_can_be_submitted_or_cancelled() -> None:
+    question = judge("claude-code").read(capture("claude", "review"), "✳ x").question
+    assert question is not None
+    assert [(o.option.label, o.option.kind) for o in question.offers] == [
+        ("Submit answers", "allow_once"),
+        ("Cancel", "reject_once"),
+    ]
 
 
 def test_the_text_of_a_question_in_a_chat_is_no_question() -> None:
