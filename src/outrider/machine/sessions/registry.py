@@ -58,7 +58,7 @@ from outrider.machine.sessions.ended_chats import EndedChats
 from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.sessions.session import AgentSession, Clock, agent_event
 from outrider.machine.sessions.state_events import StateEvents
-from outrider.machine.system.directories import directory, expanded
+from outrider.machine.system.directories import directory, expanded, why_unusable
 from outrider.machine.workspace.workspaces import Workspaces
 from outrider.machine.workspace.worktrees import OpenedWorktree, Worktrees
 from outrider.tracing import OFF, Tracing
@@ -575,11 +575,8 @@ class Sessions:
             self._journal.save_session(record)
 
     async def _start_again(self, provider: Provider, ended: SessionRecord) -> AgentSession:
-        if not await asyncio.to_thread(Path(ended.path).is_dir):
-            raise not_resumable(f"The directory {ended.path} is no longer there")
-        real_path = await asyncio.to_thread(os.path.realpath, ended.path)
-        if ended.real_path not in {None, real_path}:
-            raise not_resumable(f"The directory {ended.path} leads to another one, {real_path}")
+        if reason := await asyncio.to_thread(why_unusable, ended.path, ended.real_path):
+            raise not_resumable(reason)
         record = msgspec.structs.replace(
             ended,
             adapter_state=dict(ended.adapter_state),

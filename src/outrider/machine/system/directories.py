@@ -1,4 +1,4 @@
-"""Validation of the directories that requests name."""
+"""Validation of the directories that requests name, and of those of earlier sessions."""
 
 import os
 from pathlib import Path
@@ -47,3 +47,17 @@ def directory(text: str, field: str) -> str:
     if not os.access(path, os.X_OK):
         raise bad_request(f"The machine agent may not enter the directory {text!r}", field)
     return str(path)
+
+
+def why_unusable(path: str, real_path: str | None) -> str | None:
+    """Return why the directory of an earlier session must not be used; None if it may.
+
+    Args:
+        real_path: where `path` led when the session was launched; None: it is not known.
+    """
+    if not Path(path).is_dir():
+        return f"The directory {path} is no longer there"
+    found = os.path.realpath(path)
+    if real_path not in {None, found}:
+        return f"The directory {path} leads to another one, {found}"
+    return None

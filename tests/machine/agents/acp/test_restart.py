@@ -131,6 +131,33 @@ async def test_its_directory_is_gone(box: Machine) -> None:
     assert "is no longer there" in agent.error
 
 
+async def test_a_link_has_taken_the_place_of_its_directory(box: Machine) -> None:
+    other, elsewhere = box.folder / "other", box.folder / "elsewhere"
+    other.mkdir()
+    elsewhere.mkdir()
+    agent = await box.launch(other, kind="scripted")
+    await agent.turn("hello")
+    before = await agent.messages()
+    await box.stop()
+    other.rmdir()
+    other.symlink_to(elsewhere)
+    await box.start()
+    assert agent.error == f"The directory {other} leads to another one, {elsewhere}"
+    assert not running_in(box.folder / "home")
+    assert await agent.messages() == before
+
+
+async def test_a_directory_that_was_launched_through_a_link_is_opened_again(box: Machine) -> None:
+    target, link = box.folder / "target", box.folder / "link"
+    target.mkdir()
+    link.symlink_to(target)
+    agent = await box.launch(link, kind="scripted")
+    await agent.turn("hello")
+    await box.stop()
+    await box.start()
+    assert (await agent.turn("and on"))[1].content == "You said: and on"
+
+
 async def test_a_turn_that_was_cut_off(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     message_id = await agent.say("sleep")

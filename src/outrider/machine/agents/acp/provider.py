@@ -22,6 +22,7 @@ from outrider.machine.agents.provider_spec import fill_placeholders
 from outrider.machine.sessions.chat_log import ChatLog, chat_file
 from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.sessions.session import Clock
+from outrider.machine.system.directories import why_unusable
 
 if TYPE_CHECKING:
     from outrider.machine.agents.acp.agent import AcpAgent
@@ -95,8 +96,8 @@ class AcpProvider:
             agent.set_ended("The machine agent stopped while this agent was being launched")
         elif not self.describe().installed:
             agent.set_ended(f"{self.spec.display_name} is not installed any more")
-        elif not await asyncio.to_thread(Path(record.path).is_dir):
-            agent.set_ended(f"The directory {record.path} is no longer there")
+        elif reason := await asyncio.to_thread(why_unusable, record.path, record.real_path):
+            agent.set_ended(reason)
         elif not self.spec.reopens:
             agent.set_ended(cannot_reopen_message(self.spec.display_name))
         else:
