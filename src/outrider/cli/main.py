@@ -15,6 +15,7 @@ from outrider import __version__
 from outrider.cli import client
 from outrider.cli.environment import warn_of_unknown
 from outrider.cli.logs import set_up_logs
+from outrider.cli.standard_output import guarded_output
 
 app = typer.Typer(
     name="outrider",
@@ -315,7 +316,8 @@ def mcp() -> None:
 def run() -> None:
     """Run the command line."""
     try:
-        _run()
+        with guarded_output():
+            _run()
     except ModuleNotFoundError as error:
         from outrider.cli.running import fail
 
