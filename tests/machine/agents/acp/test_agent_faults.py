@@ -223,14 +223,14 @@ async def test_rubbish_on_its_output(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish"))[1].content == "still here"
     evidence = agent.evidence()
-    assert "this is no JSON" in str(evidence["rubbish"])
+    assert "this is no JSON" in str(evidence["unreadableOutput"])
     assert evidence["unreadableUpdates"] == 2
 
 
 async def test_a_line_without_an_end(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish huge"))[1].content == "still here"
-    assert f"a line of more than {MAX_LINE} bytes" in str(agent.evidence()["rubbish"])
+    assert f"a line of more than {MAX_LINE} bytes" in str(agent.evidence()["unreadableOutput"])
 
 
 async def test_half_a_character(box: Machine) -> None:

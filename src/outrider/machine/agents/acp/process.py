@@ -273,7 +273,7 @@ class RunningAgent:
         return {
             "agent": None if info is None else f"{info.name} {info.version}",
             "protocolVersion": None if self.agent is None else self.agent.protocol_version,
-            "rubbish": self.connection.transport.unreadable.text(),
+            "unreadableOutput": self.connection.transport.unreadable.text(),
             "stderr": self._process.stderr_tail.text(),
             "pid": self._process.pid,
             "exitCode": self._process.exit_code,
