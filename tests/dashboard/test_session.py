@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outrider.contract.events import QueueEntry
-from tests.dashboard.house import desk, question
+from tests.dashboard.house import answer_all, desk, messages, question
 from tests.dashboard.visitor import PHONE, signed_in
 from tests.rig.machine import payload_of
-from tests.rig.samples import ACCEPTED, session
+from tests.rig.samples import ACCEPTED, CHANGES, CHAT, session
 from tests.rig.site import Owner
 
 if TYPE_CHECKING:
@@ -288,3 +288,52 @@ async def test_a_terminal_agent_takes_no_pictures(user: Owner, browser: "Browser
         await message.evaluate(_PASTE)
         await expect(page.get_by_role("alert")).to_contain_text("takes no pictures")
         await expect(message).to_have_value("a draft")
+
+
+async def test_what_was_read_from_a_screen_keeps_its_lines_and_columns(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    one = session()
+    machine = await user.machine(one)
+    screen = "# build\n  * a.py   1\n  * b.py  12"
+    talk = messages(("assistant", "text", screen), ("assistant", "text", "# Heading"))
+    talk[0]["source"] = "screen"
+    answer_all(
+        machine,
+        one,
+        read_chat=CHAT | {"messages": talk, "totalMessages": len(talk), "pendingAction": None},
+    )
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto(f"/sessions/{machine.id}:session:{one.id}")
+        chat = page.get_by_role("log", name="Chat")
+        await expect(chat.get_by_role("heading")).to_have_text(["Heading"])
+        shown = chat.locator("pre")
+        assert await shown.inner_text() == screen
+        await expect(shown).to_have_css("white-space", "pre-wrap")
+
+
+async def test_all_changed_files_are_opened_and_closed_at_once(
+    user: Owner, browser: "Browser"
+) -> None:
+    from playwright.async_api import expect
+
+    one = session()
+    machine = await user.machine(one)
+    file = {"oldPath": None, "status": "modified", "additions": 1, "deletions": 0, "binary": False}
+    files = [file | {"path": f"{number}.py"} for number in range(20)]
+    answer_all(machine, one, read_changes=CHANGES | {"files": files, "patch": ""})
+    async with signed_in(browser, user) as visitor:
+        page = visitor.page
+        await page.goto(f"/sessions/{machine.id}:session:{one.id}?tab=changes")
+        rows = page.get_by_role("list", name="Changes").get_by_role("button")
+        opened = page.get_by_role("list", name="Changes").get_by_role("button", expanded=True)
+        await expect(rows).to_have_count(20)
+        await expect(opened).to_have_count(0)
+        await page.get_by_role("button", name="Expand all").click()
+        await expect(opened).to_have_count(20)
+        await page.get_by_role("button", name="Collapse all").click()
+        await expect(opened).to_have_count(0)
+        await expect(page.get_by_role("button", name="Collapse all")).to_be_focused()

@@ -2178,7 +2178,8 @@ export interface components {
              *         "kind": "text",
              *         "content": "Write a test for the parser",
              *         "timestamp": 1763674212500,
-             *         "tool": null
+             *         "tool": null,
+             *         "source": null
              *       },
              *       {
              *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
@@ -2207,7 +2208,8 @@ export interface components {
              *           ],
              *           "startedAt": 1763674242500,
              *           "endedAt": 1763674243500
-             *         }
+             *         },
+             *         "source": null
              *       }
              *     ]
              */
@@ -2319,6 +2321,11 @@ export interface components {
              *     }
              */
             tool: components["schemas"]["Tool"] | null;
+            /**
+             * @description `screen`: read from the agent's terminal, with the lines and columns of the screen. Null: as its author wrote it; an agent's text is Markdown.
+             * @example screen
+             */
+            source: "screen" | null;
         };
         /** @description A tool call, as far as the agent tells about it. */
         Tool: {
@@ -5045,7 +5052,8 @@ export interface components {
              *         "kind": "text",
              *         "content": "Write a test for the parser",
              *         "timestamp": 1763674212500,
-             *         "tool": null
+             *         "tool": null,
+             *         "source": null
              *       },
              *       {
              *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
@@ -5074,7 +5082,8 @@ export interface components {
              *           ],
              *           "startedAt": 1763674242500,
              *           "endedAt": 1763674243500
-             *         }
+             *         },
+             *         "source": null
              *       }
              *     ]
              */
@@ -6768,7 +6777,8 @@ export interface operations {
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
                      *           "timestamp": 1763674212500,
-                     *           "tool": null
+                     *           "tool": null,
+                     *           "source": null
                      *         },
                      *         {
                      *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
@@ -6797,7 +6807,8 @@ export interface operations {
                      *             ],
                      *             "startedAt": 1763674242500,
                      *             "endedAt": 1763674243500
-                     *           }
+                     *           },
+                     *           "source": null
                      *         }
                      *       ],
                      *       "pendingAction": {
@@ -7689,7 +7700,8 @@ export interface operations {
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
                      *           "timestamp": 1763674212500,
-                     *           "tool": null
+                     *           "tool": null,
+                     *           "source": null
                      *         },
                      *         {
                      *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
@@ -7718,7 +7730,8 @@ export interface operations {
                      *             ],
                      *             "startedAt": 1763674242500,
                      *             "endedAt": 1763674243500
-                     *           }
+                     *           },
+                     *           "source": null
                      *         }
                      *       ],
                      *       "pendingAction": {

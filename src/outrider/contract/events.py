@@ -9,6 +9,7 @@ from msgspec import Meta
 from outrider.contract.resources import (
     Control,
     MessageKind,
+    MessageSource,
     PendingAction,
     Role,
     Session,
@@ -104,6 +105,7 @@ class ChatMessage(Wire, kw_only=True):
     content: Annotated[str, Meta(max_length=MAX_EVENT_CONTENT)]
     timestamp: Timestamp
     tool: Tool | None = None
+    source: MessageSource | None = None
 
 
 class QueueEntry(Wire, kw_only=True):

@@ -37,6 +37,7 @@ Role = Literal["user", "assistant", "tool", "system"]
 """Who wrote a message of a chat."""
 
 MessageKind = Literal["text", "thinking", "tool_call", "tool_result"]
+MessageSource = Literal["screen"]
 """What a message of a chat is."""
 
 ToolKind = Literal["read", "edit", "execute", "search", "fetch", "other"]
@@ -423,6 +424,10 @@ class Message(Wire, kw_only=True):
     tool: Tool | None = None
     """Of a `tool_call` and its `tool_result`, what is known of the call; null of other messages. A
     call that was read while it ran gets its end later; the result has it.
+    """
+    source: MessageSource | None = None
+    """`screen`: read from the agent's terminal, with the lines and columns of the screen. Null: as
+    its author wrote it; an agent's text is Markdown.
     """
 
 

@@ -18,7 +18,7 @@ async def test_a_chat_log_is_the_same_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "chats" / "one.jsonl"
     log = ChatLog(path, clock)
     user = log.add("user", "text", "héllo\n\u2028", "msg_1")
-    answer = log.add("assistant", "text", "a")
+    answer = log.add("assistant", "text", "a", source="screen")
     log.save()
     log.extend(answer, "b")
     log.extend(answer, "c")
@@ -29,6 +29,7 @@ async def test_a_chat_log_is_the_same_after_a_restart(tmp_path: Path) -> None:
     assert [m.content for m in log.messages()] == ["héllo\n\u2028", "other!"]
     assert ChatLog(path, clock).messages() == log.messages()
     assert user.id == "msg_1"
+    assert [m.source for m in log.messages()] == [None, "screen"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 

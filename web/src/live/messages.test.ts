@@ -4,7 +4,7 @@ import { keepEarlier, withMessage } from "./messages";
 
 const message = (index: number, content = `${index}`): Message => ({
   ...{ id: `msg_${index}`, index, content, timestamp: 0 },
-  ...{ role: "assistant", kind: "text", tool: null },
+  ...{ role: "assistant", kind: "text", tool: null, source: null },
 });
 const chat = (...indexes: number[]) => ({ messages: indexes.map((i) => message(i)), totalMessages: 9 });
 const indexes = (of: { messages: Message[] }) => of.messages.map((one) => one.index);

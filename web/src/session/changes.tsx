@@ -25,6 +25,8 @@ interface ChangesProps {
 export default function Changes({ targetId, status }: ChangesProps) {
   const [base, setBase] = useState("");
   const [typed, setTyped] = useState("");
+  /** Set by the buttons that open or close all files; until then, each has its own default. */
+  const [all, setAll] = useState<{ open: boolean; round: number }>();
   const diff = useQuery({
     queryKey: ["diff", targetId, base],
     gcTime: 0,
@@ -100,17 +102,25 @@ export default function Changes({ targetId, status }: ChangesProps) {
         <Empty icon={<FileDiff />} title={t("changes.none")} hint={t("changes.noneHint", changes.base)} />
       ) : (
         <>
-          <p className="px-4 pt-3 pb-2 text-sm text-soft sm:px-6">
-            {t("changes.files", changes.files.length)} <Counts additions={additions} deletions={deletions} />
-          </p>
+          <div className="flex min-h-12 items-center px-4 py-2 text-sm text-soft sm:px-6">
+            <p className="mr-auto">
+              {t("changes.files", changes.files.length)} <Counts additions={additions} deletions={deletions} />
+            </p>
+            {changes.files.length > 1 &&
+              [true, false].map((open) => (
+                <Button key={String(open)} look="quiet" className="px-2" onClick={() => setAll({ open, round: (all?.round ?? 0) + 1 })}>
+                  {t(open ? "changes.openAll" : "changes.closeAll")}
+                </Button>
+              ))}
+          </div>
           <ul aria-label={t("session.changes")} className="space-y-3 px-2 pb-6 sm:px-6">
             {changes.files.map((file) => (
               <FileChanges
-                key={file.path}
+                key={`${all?.round ?? 0} ${file.path}`}
                 file={file}
                 patch={patches.get(file.path)}
                 truncated={changes.truncated}
-                open={changes.files.length <= OPEN_FILES && file.additions + file.deletions <= OPEN_LINES}
+                open={all?.open ?? (changes.files.length <= OPEN_FILES && file.additions + file.deletions <= OPEN_LINES)}
               />
             ))}
           </ul>

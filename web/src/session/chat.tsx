@@ -21,6 +21,8 @@ interface ChatProps {
   targetId: string;
   name: string;
   generating: boolean;
+  /** Whether what is being written is read off a terminal's screen. */
+  screen?: boolean;
   ended?: boolean;
 }
 
@@ -37,7 +39,7 @@ function guessHeight(item: Item | undefined): number {
 }
 
 /** The chat of a session: it stays at its newest message unless the user has scrolled up. */
-export const Chat = memo(function Chat({ targetId, name, generating, ended }: ChatProps) {
+export const Chat = memo(function Chat({ targetId, name, generating, screen, ended }: ChatProps) {
   const chat = useQuery(chatQuery(targetId));
   const drafts = useDrafts(targetId);
   const messages = chat.data?.messages;
@@ -111,7 +113,7 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
 
   if (chat.isPending) return <Skeleton rows={6} />;
   return (
-    <div className="relative h-full">
+    <div className="relative flex h-full flex-col">
       <div
         ref={scroller}
         onScroll={onScroll}
@@ -119,7 +121,7 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
         aria-label={t("session.chat")}
         aria-busy={reading || undefined}
         tabIndex={0}
-        className="h-full overflow-y-auto overscroll-contain -outline-offset-2 [overflow-anchor:none]"
+        className="min-h-0 grow overflow-y-auto overscroll-contain -outline-offset-2 [overflow-anchor:none]"
       >
         {chat.error && <Alert className="m-4">{explain(chat.error)}</Alert>}
         {items.length === 0 && !chat.error && !generating && (
@@ -156,7 +158,7 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
                   className="absolute inset-x-0 top-0 px-4 sm:px-6"
                   style={{ transform: `translateY(${row.start}px)` }}
                 >
-                  <ItemView item={item} name={name} generating={generating} />
+                  <ItemView item={item} name={name} generating={generating} screen={screen} />
                 </div>
               )
             );
@@ -173,7 +175,8 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
       </div>
       {!atEnd && (
         <Button
-          className="absolute right-4 bottom-3 rounded-full shadow-float"
+          // Beside the messages in a wide window, below them in others: it never covers any.
+          className="rounded-full max-xl:my-1 max-xl:self-center xl:absolute xl:right-4 xl:bottom-3 xl:shadow-float"
           icon={<ArrowDown className="size-4" aria-hidden />}
           aria-label={t("session.latest")}
           title={t("session.latest")}
@@ -187,12 +190,16 @@ export const Chat = memo(function Chat({ targetId, name, generating, ended }: Ch
   );
 });
 
-const ItemView = memo(function ItemView({ item, name, generating }: { item: Item; name: string; generating: boolean }) {
+interface ItemProps extends Pick<ChatProps, "name" | "generating" | "screen"> {
+  item: Item;
+}
+
+const ItemView = memo(function ItemView({ item, name, generating, screen }: ItemProps) {
   if (item.kind === "draft") {
     return (
       <Row className={item.continues && "py-1.5"}>
         {!item.continues && <Byline who={name} />}
-        <Markdown text={item.draft.text} streaming />
+        {screen ? <ScreenText text={item.draft.text} /> : <Markdown text={item.draft.text} streaming />}
       </Row>
     );
   }
@@ -229,10 +236,13 @@ const ItemView = memo(function ItemView({ item, name, generating }: { item: Item
   return (
     <Row className={item.continues && "py-1.5"}>
       {!item.continues && <Byline who={message.role === "system" ? "system" : name} at={message.timestamp} />}
-      <Long text={message.content}>{(text) => <Markdown text={text} />}</Long>
+      <Long text={message.content}>{(text) => (message.source === "screen" ? <ScreenText text={text} /> : <Markdown text={text} />)}</Long>
     </Row>
   );
 });
+
+/** What a terminal shows: its lines and columns have a meaning, its characters are not Markdown. */
+const ScreenText = ({ text }: { text: string }) => <pre className="font-mono text-sm whitespace-pre-wrap wrap-anywhere">{text}</pre>;
 
 const STEPS: Record<Step["state"], { icon: LucideIcon; look: string; label: TextKey }> = {
   done: { icon: CircleCheck, look: "text-good", label: "session.step.done" },

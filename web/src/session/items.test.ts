@@ -5,7 +5,7 @@ import { chatItems, readCall } from "./items";
 let index = 0;
 const message = (kind: Message["kind"], id: string, role: Message["role"] = "assistant"): Message => ({
   ...{ id, index: index++, content: id, timestamp: 0 },
-  ...{ role, kind, tool: null },
+  ...{ role, kind, tool: null, source: null },
 });
 
 test("results belong to their calls, in order, within a turn", () => {

@@ -64,6 +64,7 @@ function Session({ targetId }: { targetId: string }) {
   if (!state) return <Unread title={title} query={running ? status : chat} />;
 
   const name = session?.name ?? state.agentType;
+  const inChat = (text: string) => chat.data?.messages.at(-1)?.content.trim().endsWith(text.trim()) ?? false;
   return (
     <div className="flex h-full flex-col">
       <Header
@@ -98,14 +99,14 @@ function Session({ targetId }: { targetId: string }) {
           ) : tab === "debug" ? (
             <Debug targetId={targetId} />
           ) : (
-            <Chat targetId={targetId} name={name} generating={state.status === "generating"} />
+            <Chat targetId={targetId} name={name} generating={state.status === "generating"} screen={session?.kind === "cli"} />
           )}
         </Suspense>
       </div>
       {tab === "chat" && (
         <div ref={panel} className="min-h-0 overflow-y-auto px-3 pt-0.5 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:px-6">
           <div className="mx-auto max-w-3xl space-y-2">
-            {state.status === "error" && state.error && <Alert>{`${t("session.error")}: ${state.error}`}</Alert>}
+            {state.status === "error" && state.error && <Alert>{inChat(state.error) ? t("session.error") : `${t("session.error")}: ${state.error}`}</Alert>}
             {notice && <Notice neutral text={notice} onEnd={() => setNotice(undefined)} />}
             {state.pendingAction && !offline && (
               <SessionApproval

@@ -241,6 +241,8 @@ export const en = {
   "changes.detached": "no branch",
   "changes.ahead": (n: number, base: string) => `${count(n, "commit", "commits")} ahead of ${base}`,
   "changes.files": (n: number) => count(n, "file", "files"),
+  "changes.openAll": "Expand all",
+  "changes.closeAll": "Collapse all",
   "changes.none": "Nothing has changed",
   "changes.noneHint": (base: string) => `The files are as in ${base}. What an agent changes appears here.`,
   "changes.noRepository": "This directory is not in a git repository",

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Message, MessageKind, Role, Tool
+from outrider.contract.resources import Message, MessageKind, MessageSource, Role, Tool
 
 WRITE_AFTER: Final = 0.25
 """Seconds between a change and its write to the file, at most."""
@@ -44,6 +44,7 @@ class Entry:
         "kind",
         "role",
         "size",
+        "source",
         "timestamp",
         "tool",
         "unsaved",
@@ -65,6 +66,7 @@ class Entry:
         self.kind = kind
         self.timestamp = timestamp
         self.tool: Tool | None = None
+        self.source: MessageSource | None = None
         self.unsaved: list[str] | None = None  # None: the whole content
         self.set(content)
 
@@ -132,12 +134,19 @@ class ChatLog:
         return self._entries.get(message_id)
 
     def add(
-        self, role: Role, kind: MessageKind, content: str, message_id: str | None = None
+        self,
+        role: Role,
+        kind: MessageKind,
+        content: str,
+        message_id: str | None = None,
+        *,
+        source: MessageSource | None = None,
     ) -> Entry:
         """Add a message; its timestamp is never before that of the newest message."""
         newest = next(reversed(self._entries.values()), None)
         now = max(self._clock(), 0 if newest is None else newest.timestamp)
         entry = self._entry(message_id or new_id("msg"), role, kind, now, content)
+        entry.source = source
         self._entries[entry.id] = entry
         self._schedule_save(entry)
         return entry
@@ -179,6 +188,7 @@ class ChatLog:
                 content=entry.content,
                 timestamp=entry.timestamp,
                 tool=entry.tool,
+                source=entry.source,
             )
             for index, entry in enumerate(islice(self._entries.values(), start, None), start)
             if entry.id not in exclude
@@ -238,6 +248,7 @@ class ChatLog:
                 "kind": entry.kind,
                 "timestamp": entry.timestamp,
                 "content": entry.content,
+                **({} if entry.source is None else {"source": entry.source}),
                 **tool,
             }
         if more is None:
@@ -266,6 +277,7 @@ class ChatLog:
         entry = self._entries.get(line["id"])
         if entry is None:
             entry = self._entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
+            entry.source = msgspec.convert(line.get("source"), MessageSource | None)
             entry.restore(line["content"])
             self._entries[entry.id] = entry
             self._saved_ids.add(entry.id)

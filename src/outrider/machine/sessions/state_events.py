@@ -185,6 +185,7 @@ def _in_event(message: Message) -> ChatMessage:
         ),
         timestamp=message.timestamp,
         tool=tool_in_event(message.tool),
+        source=message.source,
     )
 
 

@@ -618,6 +618,7 @@ FIELD_EXAMPLES: Final[dict[str, Any]] = {
     "rows": 40,
     "screenshot": {"format": "jpeg", "width": 320, "height": 200, "data": "/9j/4AAQSkZJRg=="},
     "sessionId": SESSION_ID,
+    "source": "screen",
     "target": TARGET_ID,
     "targetSessionId": SESSION_ID,
     "terminal": "build",

@@ -78,6 +78,15 @@ async def test_a_message_line_by_line_is_one_message(terminal: Terminal) -> None
     assert terminal.chat() == [("user", "one\n\n!two"), ("assistant", "Two lines.")]
 
 
+async def test_only_what_is_read_off_the_terminal_is_marked_as_such(terminal: Terminal) -> None:
+    terminal.scrollback.add_sent_message("msg_1", "hello")
+    terminal.shows("> hello", "One", "  two")
+    terminal.chat()
+    assert [m.source for m in terminal.scrollback.messages()] == [None, "screen"]
+    terminal.open()
+    assert [m.source for m in terminal.scrollback.messages()] == [None, "screen"]
+
+
 async def test_the_text_that_is_being_written_has_the_id_of_its_message(
     terminal: Terminal,
 ) -> None:

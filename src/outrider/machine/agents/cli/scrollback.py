@@ -181,7 +181,7 @@ class Scrollback:
         # The chat is saved before the position. A daemon that was killed in between reads the
         # same lines again; the derived id keeps their messages from being added twice.
         if message_id not in self._chat:
-            self._chat.add(role, "text", "\n".join(lines), message_id)
+            self._chat.add(role, "text", "\n".join(lines), message_id, source="screen")
         return part + 1
 
     def _message_id(self, part: int) -> str:
