@@ -129,6 +129,20 @@ class TestList:
         await machine.reports(removed=[old.id, other.id])
         assert await shown() == {"claude-code": new.id}
 
+    async def test_of_very_many_types_those_used_last_are_listed(self, owner: Owner) -> None:
+        sessions = [
+            session(type=f"type-{number}", title="t" * 1000, last_activity_at=number)
+            for number in range(300)
+        ]
+        machine = await owner.machine(*sessions)
+        response = await owner.api.get("/api/v1/daemons")
+        assert 50_000 < len(response.content) < 70_000
+        (daemon,) = response.json()["daemons"]
+        listed = {entry["sessionId"] for entry in daemon["clis"]}
+        assert listed == {newest.id for newest in sessions[-len(listed) :]}
+        status = (await owner.api.get(f"/api/v1/daemons/{machine.id}/status")).json()
+        assert len(status["sessions"]) == 300
+
 
 ACTION = PendingAction(
     id="act_1",

@@ -4,11 +4,12 @@ A new field of the API's structs is an error of mypy here until it is given a va
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TypedDict
+from typing import Final, TypedDict
 
 import msgspec
 from msgspec import UNSET
 
+from outrider.contract.providers import Category
 from outrider.contract.resources import (
     AgentStatus,
     Approval,
@@ -19,7 +20,11 @@ from outrider.contract.resources import (
     Session,
     Workspace,
 )
+from outrider.contract.sizes import count_within, json_bytes
 from outrider.service.machines.machine_state import MachineState
+
+MAX_LISTED_BYTES: Final = 64 * 1024
+"""Bytes of a machine's agents in the list of machines, which has no pages."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -104,29 +109,47 @@ def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:
 
 
 def _summary(state: MachineState) -> _Summary:
-    sessions = state.sessions.values()
+    ides, clis, acps = _entries(state)
     return {
         "id": state.id,
         "hostname": state.hostname,
         "nickname": state.nickname,
         "platform": state.platform,
-        "cdp_connected": any(session.cdp_connected for session in sessions),
-        "ides": [_ide(state.id, s) for s in _latest(s for s in sessions if s.kind == "ide")],
-        "clis": [_cli(state.id, s) for s in _latest(s for s in sessions if s.kind == "cli")],
-        "acps": [_cli(state.id, s) for s in _latest(s for s in sessions if s.kind == "acp")],
+        "cdp_connected": any(session.cdp_connected for session in state.sessions.values()),
+        "ides": ides,
+        "clis": clis,
+        "acps": acps,
         "version": state.version,
         "connected_at": state.connected_at,
         "last_seen_at": state.last_seen_at,
     }
 
 
+def _entries(state: MachineState) -> tuple[list[IdeEntry], list[CliEntry], list[CliEntry]]:
+    """Return the IDEs, CLI and ACP agents: of each type the session that was used last.
+
+    Of more than `MAX_LISTED_BYTES` those that were used last.
+    """
+    sessions = _latest(state.sessions.values())
+    if state.size > MAX_LISTED_BYTES:
+        sessions.sort(key=lambda session: session.last_activity_at, reverse=True)
+        sizes = (json_bytes(_ide(state.id, session)) for session in sessions)
+        del sessions[count_within(sizes, MAX_LISTED_BYTES) :]
+    return (
+        [_ide(state.id, session) for session in sessions if session.kind == "ide"],
+        [_cli(state.id, session) for session in sessions if session.kind == "cli"],
+        [_cli(state.id, session) for session in sessions if session.kind == "acp"],
+    )
+
+
 def _latest(sessions: Iterable[Session]) -> list[Session]:
     """Return, of each type, the most recently used session."""
-    latest: dict[str, Session] = {}
+    latest: dict[tuple[Category, str], Session] = {}
     for session in sessions:
-        other = latest.get(session.type)
+        kind = session.kind, session.type
+        other = latest.get(kind)
         if other is None or session.last_activity_at >= other.last_activity_at:
-            latest[session.type] = session
+            latest[kind] = session
     return list(latest.values())
 
 
