@@ -18,8 +18,10 @@ import pytest
 from outrider.contract.ids import new_id
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.command_line import CommandLine
-from tests.rig.patience import PATIENCE
+from tests.rig.patience import PATIENCE, eventually
+from tests.rig.people import dashboard, person
 from tests.rig.processes import Outcome, Program, TerminalProgram, outrider
+from tests.rig.samples import session
 from tests.sdk.conftest import Workplace
 from tests.sdk.scripted_api import ScriptedApi, Step, answer, stream
 
@@ -67,6 +69,24 @@ async def test_a_session_from_launch_to_stop(
     chat = await command("chat", session, "--json", env=env)
     body = chat.json()
     assert (body["state"], body["messages"][0]["content"]) == ("ended", "Hello")
+
+
+async def test_ls_shows_that_the_machine_of_a_session_is_offline(
+    command: CommandLine, env: dict[str, str], workplace: Workplace
+) -> None:
+    """What its agent was last seen doing says nothing then."""
+    owner = await person(workplace.site)
+    machine = await owner.machine(session(status="idle"))
+    mine = env | {"OUTRIDER_API_KEY": owner.key}
+
+    async def is_listed(status: str) -> bool:
+        return status in (await command("ls", env=mine)).out.split("\t")
+
+    await eventually(lambda: is_listed("idle"))
+    revoked = await (await dashboard(owner)).post(f"/api/v1/daemons/{machine.id}/revoke")
+    assert revoked.status_code == 200
+    await eventually(lambda: is_listed("offline"))
+    assert not await is_listed("idle")
 
 
 async def in_terminal(*arguments: str, env: dict[str, str]) -> int:

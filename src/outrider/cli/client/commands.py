@@ -135,7 +135,12 @@ def _list_ended(sessions: Sequence[Session], names: Mapping[str, str]) -> None:
 def _list_running(
     sessions: Sequence[Session], machines: Sequence[Machine], names: Mapping[str, str]
 ) -> None:
-    rows = [_row(one, names, [one.status]) for one in sessions]
+    # What an agent does on a machine that is not connected is not known.
+    offline = {machine.id for machine in machines if not machine.connected}
+    rows = [
+        _row(one, names, ["offline" if one.target_id.partition(":")[0] in offline else one.status])
+        for one in sessions
+    ]
     busy = {one.target_id.partition(":")[0] for one in sessions}
     rows += [
         ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
