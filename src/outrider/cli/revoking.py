@@ -36,7 +36,7 @@ def _url(previous: str | Path) -> str:
 def revoked_again_text(revoked: revocations.Revoked) -> str:
     """Return what was revoked, as a sentence."""
     counts = [
-        f"{count} {name}"
+        f"{count} {name if count > 1 else name.removesuffix('s')}"
         for name, count in revoked._asdict().items()
         if count and name != "unknown_accounts"
     ]
