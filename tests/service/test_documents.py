@@ -91,7 +91,7 @@ def scope_of(command: str, path: str) -> Scope | None:
     """Return the scope of the endpoint that a curl command requests."""
     method = re.search(r"-X (\w+)", command)
     wanted = method[1] if method else "POST" if " -d " in command else "GET"
-    requested = "/api/v1" + re.sub(r"\$\w+", "x", path)
+    requested = "/api/v1" + re.sub(r"\$\w+(?::\w+:\$\w+)?", "x", path)
     (scope,) = {
         one.scope
         for one in ENDPOINTS
@@ -103,7 +103,7 @@ def scope_of(command: str, path: str) -> Scope | None:
 @pytest.mark.parametrize("page", ["control.md", "sessions.md"])
 def test_the_scope_of_the_requests_of_a_section(page: str) -> None:
     documented, actual = [], []
-    for section in (DOCS / page).read_text().split("\n## "):
+    for section in (DOCS / page).read_text().replace("\\\n", "").split("\n## "):
         named = re.search(r"\b[Ss]cope `(\S+)`", section)
         for command, path in re.findall(r"^(curl .*\$API(/[^\s\"'?]+).*)$", section, re.MULTILINE):
             if named:
@@ -141,4 +141,5 @@ def test_the_rate_limits() -> None:
     }
     assert windows.keys() == {one for one in Settings.model_fields if one.startswith("rate_limit_")}
     for name, window in windows.items():
-        assert f" | {Settings.model_fields[name].default} {window} | 429" in page
+        default = Settings.model_fields[name].default
+        assert f" | {default} {window} (`OUTRIDER_{name.upper()}`) | 429" in page

@@ -25,9 +25,7 @@ UNUSED = {
     "outrider.sdk": "clients",
     "playwright": "IDEs",
     "psutil": "machines",
-    "pygments": "the help of the command line",
     "redis": "several nodes",
-    "rich": "the help of the command line",
     "sqlalchemy.dialects.postgresql": "PostgreSQL",
     "zxcvbn": "new passwords",
 }
