@@ -1,6 +1,7 @@
 """Processes of their own that a test attacks, and how they are doing meanwhile."""
 
 import asyncio
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -177,9 +178,22 @@ class Target(Watched):
         """Enroll a machine that does not connect; return its token."""
         return (await (account or await self._default()).enrolls()).token
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TCP connection for bytes of the test's own; it is dropped at the end."""
-        reader, writer = await asyncio.open_connection(self.host, self.port)
+    async def connect(
+        self, *, narrow: bool = False
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a TCP connection for bytes of the test's own; it is dropped at the end.
+
+        Args:
+            narrow: have the kernel keep at most 1 MB of what is not read; it keeps over 5 MB on
+                loopback otherwise.
+        """
+        connection = socket.socket()
+        connection.setblocking(False)
+        if narrow:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
+        await asyncio.get_running_loop().sock_connect(connection, (self.host, self.port))
+        reader, writer = await asyncio.open_connection(sock=connection)
         self._held.callback(_drop, writer)
         return reader, writer
 
