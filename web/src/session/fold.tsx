@@ -31,7 +31,7 @@ export function Fold({ icon, summary, more, note, children }: FoldProps) {
           <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
           <span className="shrink-0 text-faint [&_svg]:size-3.5">{icon}</span>
           <span className="max-w-[80%] min-w-12 shrink truncate font-medium">{summary}</span>
-          {more && <span className="min-w-0 shrink-[9] truncate font-mono text-xs text-faint">{more}</span>}
+          {more && <span className="min-w-0 flex-1 truncate font-mono text-xs text-faint">{more}</span>}
           {note && <span className="ml-auto flex shrink-0 items-center gap-2 pl-2 text-xs">{note}</span>}
         </button>
         {open && <div className="mt-1 mb-2 space-y-2 border-l-2 border-line pl-4">{children}</div>}
