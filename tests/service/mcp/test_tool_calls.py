@@ -54,7 +54,7 @@ SENT: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "get_agent": ({}, "agent_status", {}),
     "read_chat": ({"after": "msg_1", "limit": 5}, "read_chat", {"after": "msg_1", "limit": 5}),
     "wait_agent": ({"after": "msg_1", "timeout_seconds": 1}, "read_turn", {"after": "msg_1"}),
-    "get_diff": ({}, "read_changes", {}),
+    "get_diff": ({"base": "start"}, "read_changes", {"base": "start"}),
     "send_message": ({"text": "hi"}, "send_chat", {"message": "hi"}),
     "interrupt_agent": ({}, "interrupt", {}),
 }

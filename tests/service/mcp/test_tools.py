@@ -16,7 +16,7 @@ CONTRACT = {
     "read_chat": ("agent after? limit?", "agent:read", "read"),
     "wait_agent": ("agent after? timeout_seconds?", "agent:read", "read"),
     "list_approvals": ("", "agent:read", "read"),
-    "get_diff": ("agent", "agent:read", "read"),
+    "get_diff": ("agent base?", "agent:read", "read"),
     "launch_agent": ("machine type dir? model? worktree? base? resume?", "ide:control", "write"),
     "send_message": ("agent text delivery?", "agent:control", "write"),
     "interrupt_agent": ("agent", "agent:control", "write"),

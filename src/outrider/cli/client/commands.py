@@ -271,15 +271,19 @@ def _show_live(agent: Agent, text: str, timeout: float) -> None:
                 live.update(Markdown("\n".join(lines[-max(1, screen.height - 2) :])))
             else:
                 live.update(waiting)
-                _show(part)
+                _show(part, screen)
 
 
-def _show(message: Message) -> None:
-    """Print a message for a person."""
+def _show(message: Message, screen: "Console") -> None:
+    """Print a message for a person.
+
+    Args:
+        screen: where a `Live` is shown, its own console, which erases it first.
+    """
     from rich.markdown import Markdown
     from rich.text import Text
 
-    screen, content = console(), escaped_lines(message.content)
+    content = escaped_lines(message.content)
     if message.role == "user":
         screen.print(Text(f"> {content}", "bold"))
     elif message.kind == "text":
@@ -352,7 +356,7 @@ def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) ->
 
 def _print_message(message: Message) -> None:
     if is_terminal():
-        _show(message)
+        _show(message, console())
     elif message.kind == "text":
         print_text(f"{message.role}: {message.content}")
     else:

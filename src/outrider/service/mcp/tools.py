@@ -75,6 +75,14 @@ class WaitArguments(OfAgent, kw_only=True):
     returned `cursor`."""
 
 
+class DiffArguments(OfAgent, kw_only=True):
+    """What to compare with."""
+
+    base: Name | None = None
+    """The commit, branch or tag to compare with; `start` is the commit at which the session began.
+    Without it, HEAD: what the agent has committed is not in the result."""
+
+
 class LaunchArguments(Wire, kw_only=True):
     """What to launch, and where."""
 
@@ -267,8 +275,8 @@ def _list_approvals(_: NoArguments) -> ApiRequest:
     return ApiRequest(method="GET", path=f"{_API}/approvals")
 
 
-def _get_diff(arguments: OfAgent) -> ApiRequest:
-    return _of_agent("GET", "diff", arguments)
+def _get_diff(arguments: DiffArguments) -> ApiRequest:
+    return _of_agent("GET", "diff", arguments, _given(base=arguments.base))
 
 
 def _launch_agent(arguments: LaunchArguments) -> ApiRequest:
@@ -386,8 +394,9 @@ TOOLS: Final = (
     Tool(
         name="get_diff",
         title="Read an agent's changes",
-        description="Read the uncommitted and untracked changes in an agent's git repository.",
-        arguments=OfAgent,
+        description="Read the changes in an agent's git repository: what is not committed, and "
+        "with a `base` also what has been committed since then.",
+        arguments=DiffArguments,
         request=_get_diff,
         endpoint=("GET", f"{_TARGET}/diff"),
         result=Changes,
