@@ -27,6 +27,7 @@ from tests.sdk.scripted_api import ScriptedApi, Step, answer, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+ERASED_LINE = b"\r\x1b[2K"
 CLI_PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
@@ -105,6 +106,19 @@ async def test_a_turn_that_fails_ends_with_1(
     assert "The turn failed" in piped.err
     assert await in_terminal("ask", agent.id, "fail", env=env) == 1
     assert await in_terminal("ask", agent.id, "Hello", env=env) == 0
+    await agent.stop()
+
+
+async def test_a_tool_call_is_shown_in_words_on_a_line_of_its_own(
+    command: CommandLine, env: dict[str, str], machine: AsyncMachine, workplace: Workplace
+) -> None:
+    """On a terminal, where a spinner is shown until then."""
+    agent = await machine.launch("demo", dir=str(workplace.project))
+    async with TerminalProgram("-m", "outrider", "ask", agent.id, "tool", env=env) as asked:
+        assert await asked.ends() == 1
+    before, _, after = asked.shown.partition(b"\x1b[2m[tool_call] ")
+    assert before.endswith(ERASED_LINE)
+    assert after.startswith(b"Append a line to demo.txt\x1b[0m\r\n")
     await agent.stop()
 
 

@@ -10,6 +10,7 @@ from outrider.sdk import AsyncMachine
 from tests.rig.command_line import CommandLine
 from tests.rig.processes import TerminalProgram
 from tests.sdk.conftest import Workplace
+from tests.sdk.scripted_api import ScriptedApi, answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -25,6 +26,39 @@ def repository(tmp_path: Path) -> Path:
     ):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return tmp_path
+
+
+async def shown_on_a_terminal(*arguments: str, env: dict[str, str]) -> str:
+    """Run `outrider` on a plain terminal of 80 columns; return what it shows."""
+    async with TerminalProgram("-m", "outrider", *arguments, env=env | {"TERM": "dumb"}) as shell:
+        assert await shell.ends() == 0
+        return shell.shown.decode().replace("\r\n", "\n").strip()
+
+
+async def test_ls_shows_every_column_whole_on_a_narrow_terminal(
+    command: CommandLine, env: dict[str, str]
+) -> None:
+    session = (await command("launch", "demo", env=env)).out.strip()
+    await command("ask", session, "Hello", env=env)
+    running = await shown_on_a_terminal("ls", "--limit", "1", env=env)
+    await command("stop", session, env=env)
+    ended = await shown_on_a_terminal("ls", "--ended", "--limit", "1", env=env)
+    heads = {
+        running: ["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"],
+        ended: ["SESSION", "MACHINE", "TYPE", "ENDED", "REASON", "DIRECTORY", "TITLE"],
+    }
+    for shown, head in heads.items():
+        assert shown.split()[: len(head)] == head
+        assert all(len(line) <= 80 for line in shown.splitlines())
+        assert {session, "demo", "Hello"} <= set(shown.split())
+    assert "idle" in running.split()
+    assert "stopped" in ended.split()
+
+
+async def test_approvals_says_on_a_terminal_that_there_are_none(env: dict[str, str]) -> None:
+    async with ScriptedApi([answer(200, b'{"approvals": []}')]) as api:
+        shown = await shown_on_a_terminal("approvals", env=env | {"OUTRIDER_URL": api.url})
+    assert shown == "No agent asks anything"
 
 
 async def test_a_question_is_shown_and_answered_by_its_number(

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -55,6 +55,9 @@ from outrider.sdk import (
     PermissionDenied,
     Reply,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Words = Annotated[list[str], typer.Argument(metavar="TEXT", help="The message.")]
 
@@ -289,6 +292,8 @@ def _show(message: Message, screen: "Console") -> None:
     elif message.kind == "text":
         screen.print(Markdown(content))
     else:
+        if message.kind == "tool_call" and message.tool is not None:
+            content = escaped_lines(message.tool.title)
         screen.print(Text(f"[{message.kind}] {content}", "dim"))
 
 

@@ -9,6 +9,7 @@ from outrider.cli.client.arguments import AsJson, Target
 from outrider.cli.client.output import (
     ExitCode,
     UsageError,
+    is_terminal,
     moment,
     print_json,
     print_raw,
@@ -78,6 +79,8 @@ def approvals(as_json: AsJson = False) -> None:
         if as_json:
             print_json({"approvals": pending})
             return
+        if not pending and is_terminal():
+            print_text("No agent asks anything")
         for one in pending:
             place = one.title or (one.workspace.path if one.workspace else "")
             print_text(f"{one.session_id}  {one.nickname}  {one.type}  {place}".rstrip())

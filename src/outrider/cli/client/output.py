@@ -169,25 +169,55 @@ def console() -> "Console":
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with lines and colors on a terminal, else with tabs and without a head."""
+    """Print a table: with colors on a terminal, else with tabs and without a head.
+
+    Columns for which the terminal is too narrow continue on a second line of each row.
+    """
     if not is_terminal():
         for row in rows:
             sys.stdout.write("\t".join(map(escaped_lines, row)) + "\n")  # a tab is escaped
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Column, Table
+    from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    # The last two columns give way to the others, which have ids to be copied.
-    head = []
-    for index, name in enumerate(columns):
-        width = max([len(name), *(len(row[index]) for row in rows)])
-        least = width if index < len(columns) - 2 else None
-        head.append(Column(name, min_width=least, overflow="ellipsis", no_wrap=True))
-    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(escaped_lines(cell), _STYLES.get(cell, "")) for cell in row))
-    console().print(table)
+    screen = console()
+    cells = [[escaped_lines(cell).replace("\n", " ") for cell in row] for row in rows]
+    if not rows:
+        cells = [["(none)", *[""] * (len(columns) - 1)]]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    lines = _columns_of_lines(widths, screen.width)
+
+    def show(row: Sequence[str], style: str = "") -> None:
+        for number, line in enumerate(lines):
+            text = Text(_INDENT if number else "")
+            for index in line:
+                cell = set_cell_size(row[index], widths[index])
+                text.append(cell, style or _STYLES.get(row[index], "")).append(_GAP)
+            text.rstrip()
+            text.truncate(screen.width, overflow="ellipsis")
+            if text.plain.strip():
+                screen.print(text)
+
+    show(columns, "bold")
+    for row in cells:
+        show(row)
 
 
+def _columns_of_lines(widths: Sequence[int], available: int) -> list[list[int]]:
+    """Return the columns of each line of a row; the last column may be cut."""
+    lines: list[list[int]] = [[]]
+    left = available
+    for index, width in enumerate(widths):
+        least = min(width, _LEAST_LAST_COLUMN) if index == len(widths) - 1 else width
+        if lines[-1] and least > left:
+            lines.append([])
+            left = available - len(_INDENT)
+        lines[-1].append(index)
+        left -= width + len(_GAP)
+    return lines
+
+
+_INDENT: Final = "    "
+_GAP: Final = "   "
+_LEAST_LAST_COLUMN: Final = 16
 _STYLES = {"waiting_approval": "yellow", "generating": "green", "error": "red", "offline": "dim"}
