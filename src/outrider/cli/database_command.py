@@ -50,7 +50,10 @@ async def account_id(database: Database, account: str) -> str:
     """Return the id of the account with this id or email, or end the command."""
     found = await accounts.find(database, account)
     if found is None:
-        fail(f"There is no account {account!r}: give its id or the email of its user")
+        fail(
+            f"There is no account {account!r}: give its id or the email of its user, "
+            "as in `outrider admin account list`"
+        )
     return found
 
 
