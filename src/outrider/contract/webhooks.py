@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from outrider.contract.events import EventName
-from outrider.contract.structs import Wire
+from outrider.contract.structs import Timestamp, Wire
 from outrider.contract.text import DELIVERY_ID
 
 DeliveryStatus = Literal["pending", "succeeded", "failed"]
@@ -174,7 +174,7 @@ class Delivered(Wire, kw_only=True):
 class ReplayRequest(Wire, kw_only=True):
     """Selects the failed deliveries to repeat."""
 
-    since: Annotated[int, Meta(ge=0)]
+    since: Timestamp
     """Repeat deliveries that failed since this time, in epoch milliseconds."""
 
 
