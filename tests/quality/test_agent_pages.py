@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "agents"
-FILES = sorted((ROOT / "src" / "outrider" / "daemon" / "providers").glob("*.toml"))
+FILES = sorted((ROOT / "src" / "outrider" / "machine" / "providers").glob("*.toml"))
 PAGE_OF = {
     "claude-acp": "claude-code",
     "codex-acp": "codex",
