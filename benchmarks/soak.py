@@ -46,6 +46,7 @@ _BACK_SECONDS: Final = 60.0
 _LAUNCHING: Final = 3
 """How many clients launch agents of the machine agent, one after the other."""
 
+_FILES_OF_AGENT: Final = 4
 _MESSAGES: Final = ("plan", "fail", "messages 200", "crash", "think")
 _READ_CHAT: Final = {"type": "read_chat", "payload": {}}
 _TASKS: Final = "outrider_tasks "
@@ -229,15 +230,15 @@ def _sample(server: Server, agent: Program) -> Sample:
     metrics = server.get("/metrics").decode().splitlines()
     (tasks,) = (line.removeprefix(_TASKS) for line in metrics if line.startswith(_TASKS))
     service, machine = server.program.process, agent.process
+    agents = min(len(machine.children()), _LAUNCHING)  # what is left of others counts
     return {
         "memory (RSS) MB": service.memory_info().rss / MEGABYTE,
         "asyncio tasks": float(tasks),
         "sockets": len(service.net_connections()),
         "open files": service.num_fds(),
         "machine agent: memory (RSS) MB": machine.memory_info().rss / MEGABYTE,
-        "machine agent: open files": machine.num_fds(),
+        "machine agent: open files of its own": machine.num_fds() - _FILES_OF_AGENT * agents,
         "machine agent: threads": machine.num_threads(),
-        "machine agent: processes": 1 + len(machine.children(recursive=True)),
     }
 
 
@@ -252,6 +253,6 @@ async def _rows(database: Database) -> dict[str, int]:
     """Return the number of rows of every table."""
     async with database.read() as transaction:
         return {
-            table.name: await transaction.scalar(select(func.count()).select_from(table)) or 0
+            str(table.name): await transaction.scalar(select(func.count()).select_from(table)) or 0
             for table in metadata.sorted_tables
         }
