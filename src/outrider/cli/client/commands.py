@@ -114,7 +114,7 @@ def ls(
         except PermissionDenied:  # the key may only see machines
             sessions = []
         if as_json:
-            print_json({"daemons": [one.daemon for one in machines], "sessions": sessions})
+            print_json({"daemons": [machine.daemon for machine in machines], "sessions": sessions})
             return
         names = {machine.id: machine.nickname for machine in machines}
         if ended:
@@ -123,14 +123,17 @@ def ls(
             _list_running(sessions, machines, names)
 
 
-def _row(one: Session, names: Mapping[str, str], state: Sequence[str]) -> list[str]:
-    place = one.workspace.path if one.workspace else ""
-    machine = names.get(one.target_id.partition(":")[0], "")
-    return [one.id, machine, one.type, *state, place, one.title or ""]
+def _row(session: Session, names: Mapping[str, str], state: Sequence[str]) -> list[str]:
+    place = session.workspace.path if session.workspace else ""
+    machine = names.get(session.target_id.partition(":")[0], "")
+    return [session.id, machine, session.type, *state, place, session.title or ""]
 
 
 def _list_ended(sessions: Sequence[Session], names: Mapping[str, str]) -> None:
-    rows = [_row(one, names, [moment(one.ended_at), one.end_reason or ""]) for one in sessions]
+    rows = [
+        _row(session, names, [moment(session.ended_at), session.end_reason or ""])
+        for session in sessions
+    ]
     head = ["SESSION", "MACHINE", "TYPE", "ENDED", "REASON", "DIRECTORY", "TITLE"]
     print_table(head, rows)
 
@@ -141,24 +144,32 @@ def _list_running(
     # What an agent does on a machine that is not connected is not known.
     offline = {machine.id for machine in machines if not machine.connected}
     rows = [
-        _row(one, names, ["offline" if one.target_id.partition(":")[0] in offline else one.status])
-        for one in sessions
+        _row(
+            session,
+            names,
+            ["offline" if session.target_id.partition(":")[0] in offline else session.status],
+        )
+        for session in sessions
     ]
-    busy = {one.target_id.partition(":")[0] for one in sessions}
+    busy = {session.target_id.partition(":")[0] for session in sessions}
     rows += [
         ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
         for machine in machines
         if machine.id not in busy
     ]
-    asking = [(one, one.pending_action) for one in sessions if one.pending_action is not None]
+    asking = [
+        (session, session.pending_action)
+        for session in sessions
+        if session.pending_action is not None
+    ]
     if not is_terminal():
-        for row, one in zip(rows, sessions, strict=False):
-            if one.pending_action is not None:
-                row.append(question_line(one.pending_action))
+        for row, session in zip(rows, sessions, strict=False):
+            if session.pending_action is not None:
+                row.append(question_line(session.pending_action))
     print_table(["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"], rows)
     if is_terminal():
-        for one, action in asking:
-            print_text(f"{one.id} asks: {question_text(action)}\n")
+        for session, action in asking:
+            print_text(f"{session.id} asks: {question_text(action)}\n")
 
 
 def launch(  # noqa: PLR0917  # typer makes options of them
@@ -397,7 +408,7 @@ def _answer(
             option_id=option if chosen is None else chosen.id,
         )
         done = "Approved" if action == "approve" else "Rejected"
-        labels = {} if asked is None else {one.id: one.label for one in asked.options}
+        labels = {} if asked is None else {option.id: option.label for option in asked.options}
         text = f"{done}: {labels.get(resolved.option_id, resolved.option_id)}"
         if asked is not None:
             text = f"{question_text(asked)}\n{text}"

@@ -14,9 +14,13 @@ def complete_target(incomplete: str) -> list[tuple[str, str]]:
             sessions = client.sessions.list(state="running", limit=1000)
     except OutriderError:
         return []
-    types = [one.type for one in sessions]
-    names = {one.type: one.title or one.name for one in sessions if types.count(one.type) == 1}
-    names |= {one.id: f"{one.type} {one.title or ''}".rstrip() for one in sessions}
+    types = [session.type for session in sessions]
+    names = {
+        session.type: session.title or session.name
+        for session in sessions
+        if types.count(session.type) == 1
+    }
+    names |= {session.id: f"{session.type} {session.title or ''}".rstrip() for session in sessions}
     return [(name, text) for name, text in names.items() if name.startswith(incomplete)]
 
 
@@ -27,4 +31,8 @@ def complete_machine(incomplete: str) -> list[tuple[str, str]]:
             machines = client.machines.list()
     except OutriderError:
         return []
-    return [(one.nickname, one.id) for one in machines if one.nickname.startswith(incomplete)]
+    return [
+        (machine.nickname, machine.id)
+        for machine in machines
+        if machine.nickname.startswith(incomplete)
+    ]

@@ -45,7 +45,7 @@ def _state_text(state: AgentState) -> str:
         f"{state.session_id}  {state.agent_type}  {state.status}  {state.title or ''}".rstrip(),
         f"Directory  {state.workspace.path if state.workspace else '(none)'}",
     ]
-    lines += [f"{one.label}  {one.value}" for one in state.summary_metadata.items]
+    lines += [f"{item.label}  {item.value}" for item in state.summary_metadata.items]
     for control in state.controls:
         choices = f"  (of {', '.join(control.options)})" if control.options else ""
         lines.append(f"{control.id}  {control.value}{choices}")
@@ -81,10 +81,12 @@ def approvals(as_json: AsJson = False) -> None:
             return
         if not pending and is_terminal():
             print_text("No agent asks anything")
-        for one in pending:
-            place = one.title or (one.workspace.path if one.workspace else "")
-            print_text(f"{one.session_id}  {one.nickname}  {one.type}  {place}".rstrip())
-            print_text("  " + question_text(one.action).replace("\n", "\n  "))
+        for approval in pending:
+            place = approval.title or (approval.workspace.path if approval.workspace else "")
+            print_text(
+                f"{approval.session_id}  {approval.nickname}  {approval.type}  {place}".rstrip()
+            )
+            print_text("  " + question_text(approval.action).replace("\n", "\n  "))
 
 
 def diff(target: Target, base: Base = None, as_json: AsJson = False) -> None:
@@ -112,7 +114,7 @@ def files(
         if as_json:
             print_json(content)
         elif isinstance(content, Directory):
-            rows = [[one.type, str(one.size), one.name] for one in content.entries]
+            rows = [[entry.type, str(entry.size), entry.name] for entry in content.entries]
             print_table(["TYPE", "SIZE", "NAME"], rows)
         elif content.binary:
             raise UsageError(f"{content.path} is a binary file of {content.size} bytes")
@@ -147,7 +149,10 @@ def queue(
         if as_json:
             print_json({"success": True, "messages": messages})
         else:
-            rows = [[one.message_id, moment(one.created_at), one.text] for one in messages]
+            rows = [
+                [message.message_id, moment(message.created_at), message.text]
+                for message in messages
+            ]
             print_table(["MESSAGE", "SENT", "TEXT"], rows)
 
 
@@ -171,5 +176,5 @@ def account(as_json: AsJson = False) -> None:
             f"A minute  {per_key} of a key, {limits.requests_per_minute_per_ip} of an address",
             f"Webhooks  {'unlimited' if limits.webhooks is None else limits.webhooks}",
         ]
-        lines += [f"Key       {one.name}: {', '.join(one.scopes)}" for one in found.keys]
+        lines += [f"Key       {key.name}: {', '.join(key.scopes)}" for key in found.keys]
         show_result(found, "\n".join(lines), as_json)

@@ -33,9 +33,14 @@ def show(machine: MachineName, as_json: AsJson = False) -> None:
             f"{state.platform}  {state.version}  {counted(len(state.sessions), 'session')}"
         )
         rows = [
-            [one.type, one.category, one.display_name, one.error or one.path or ""]
-            for one in state.available_providers
-            if one.installed
+            [
+                provider.type,
+                provider.category,
+                provider.display_name,
+                provider.error or provider.path or "",
+            ]
+            for provider in state.available_providers
+            if provider.installed
         ]
         print_table(["TYPE", "KIND", "NAME", "PROGRAM"], rows)
 
@@ -58,7 +63,7 @@ def terminals(
         if as_json:
             print_json({"success": True, "terminals": every})
         else:
-            rows = [[one.name, "busy" if one.busy else "idle"] for one in every]
+            rows = [[terminal.name, "busy" if terminal.busy else "idle"] for terminal in every]
             print_table(["NAME", "STATE"], rows)
 
 

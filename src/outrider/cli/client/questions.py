@@ -7,13 +7,15 @@ from outrider.contract.resources import ActionOption, PendingAction
 
 def question_text(action: PendingAction) -> str:
     """Return a question with its options, numbered."""
-    options = (f"  {number}  {one.label}" for number, one in enumerate(action.options, 1))
+    options = (f"  {number}  {option.label}" for number, option in enumerate(action.options, 1))
     return "\n".join([action.message, *options])
 
 
 def question_line(action: PendingAction) -> str:
     """Return a question with its options in one line, for a table."""
-    options = "; ".join(f"{number} {one.label}" for number, one in enumerate(action.options, 1))
+    options = "; ".join(
+        f"{number} {option.label}" for number, option in enumerate(action.options, 1)
+    )
     return f"{' '.join(action.message.split())} ({options})"
 
 
@@ -28,7 +30,7 @@ def chosen_option(action: PendingAction, verdict: Verdict, word: str | None) -> 
         UsageError: no option is meant, or several could be.
     """
     if word is None:
-        fitting = [one for one in action.options if one.kind == _ONCE[verdict]]
+        fitting = [option for option in action.options if option.kind == _ONCE[verdict]]
         if len(fitting) > 1:
             text = "The agent offers several answers: choose one with --option\n"
             raise UsageError(text + question_text(action))

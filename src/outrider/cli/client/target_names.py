@@ -48,14 +48,14 @@ def fitting(sessions: Iterable[Session], word: str) -> list[Session]:
     if not word:
         return []
     every = list(sessions)
-    exact = [one for one in every if word in {one.id, one.target_id}]
+    exact = [session for session in every if word in {session.id, session.target_id}]
     return exact or [
-        one
-        for one in every
-        if one.type == word
-        or one.target_id.startswith(word)
-        or one.id.startswith(word)
-        or one.id.removeprefix(_PREFIX).startswith(word)
+        session
+        for session in every
+        if session.type == word
+        or session.target_id.startswith(word)
+        or session.id.startswith(word)
+        or session.id.removeprefix(_PREFIX).startswith(word)
     ]
 
 
@@ -88,5 +88,5 @@ def candidate(session: Session) -> str:
 
 def ambiguous(word: str, candidates: Iterable[str]) -> str:
     """Return the sentence for a word that names several."""
-    lines = "".join(f"\n  {one}" for one in candidates)
+    lines = "".join(f"\n  {candidate}" for candidate in candidates)
     return f"{word!r} is ambiguous: it names{lines}"

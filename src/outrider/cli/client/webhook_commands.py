@@ -39,13 +39,13 @@ def list_webhooks(as_json: AsJson = False) -> None:
             return
         rows = [
             [
-                one.id,
-                "active" if one.active else "paused",
-                one.last_delivery.status if one.last_delivery else "",
-                ",".join(one.events),
-                one.url,
+                webhook.id,
+                "active" if webhook.active else "paused",
+                webhook.last_delivery.status if webhook.last_delivery else "",
+                ",".join(webhook.events),
+                webhook.url,
             ]
-            for one in webhooks
+            for webhook in webhooks
         ]
         print_table(["WEBHOOK", "STATE", "LAST", "EVENTS", "URL"], rows)
 
@@ -122,13 +122,13 @@ def deliveries(
             return
         rows = [
             [
-                one.id,
-                moment(one.created_at),
-                one.status,
-                one.event,
-                f"status {one.status_code}" if one.status_code else one.error or "",
+                delivery.id,
+                moment(delivery.created_at),
+                delivery.status,
+                delivery.event,
+                f"status {delivery.status_code}" if delivery.status_code else delivery.error or "",
             ]
-            for one in found
+            for delivery in found
         ]
         print_table(["DELIVERY", "CREATED", "STATUS", "EVENT", "OUTCOME"], rows)
 
@@ -174,8 +174,8 @@ def replay(
 
 
 def _show_delivered(delivered: Delivered, as_json: bool) -> None:
-    one = delivered.delivery
-    outcome = f"status {one.status_code}" if one.status_code else one.error
-    show_result(delivered, f"{one.id}  {one.status}  {outcome}", as_json)
+    delivery = delivered.delivery
+    outcome = f"status {delivery.status_code}" if delivery.status_code else delivery.error
+    show_result(delivered, f"{delivery.id}  {delivery.status}  {outcome}", as_json)
     if not delivered.success:
         sys.exit(ExitCode.REFUSED)

@@ -120,7 +120,7 @@ async def read_changes(
         _stage(git, copies, candidates, max_files, stage_time), _ahead(git, commit, head)
     )
     await _add(copies, git.prefix, staged, submodules)
-    untracked = {one.path for one in candidates if one.mode is None}
+    untracked = {candidate.path for candidate in candidates if candidate.mode is None}
     files, patch, is_complete = await _diff(copies, compared, untracked, max_files)
     files += [
         ChangedFile(path=decoded(path), status="untracked", additions=0, deletions=0, binary=False)
@@ -223,11 +223,11 @@ async def _stage(
         has_links=git.config.get("core.symlinks") not in _FALSE,
     )
     modules = {
-        one.path
-        for one in candidates
-        if one.mode == SUBMODULE and _is_directory(git.directory, one.path)
+        candidate.path
+        for candidate in candidates
+        if candidate.mode == SUBMODULE and _is_directory(git.directory, candidate.path)
     }
-    files = [one for one in candidates if one.path not in modules]
+    files = [candidate for candidate in candidates if candidate.path not in modules]
     async with asyncio.timeout_at(git.deadline):
         staged = await asyncio.to_thread(stage.copy, files, max_files, seconds)
     submodules = {}
