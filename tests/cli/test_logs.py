@@ -99,7 +99,7 @@ print("went on")
 def test_a_full_disk_does_not_end_what_logs(tmp_path: Path) -> None:
     log = tmp_path / "log"
     done = subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, str(log)],
+        [sys.executable, "-B", "-c", _FULL_DISK, str(log)],
         capture_output=True,
         text=True,
         check=True,

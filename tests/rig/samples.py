@@ -84,6 +84,7 @@ CHAT: Final = {
             "content": "Hello, wörld 🎉",
             "timestamp": 1_700_000_000_000,
             "tool": None,
+            "source": None,
         }
     ],
     "pendingAction": _ACTION,
