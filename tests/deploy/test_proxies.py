@@ -19,7 +19,7 @@ from tests.rig.certificates import Authority
 from tests.rig.event_stream import PATH, event_stream
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.people import PASSWORD
+from tests.rig.people import PAGE_SECRET, PASSWORD
 from tests.rig.private import private
 from tests.rig.samples import session
 from tests.rig.site import CHEAP_HASHER, GATEWAY, Owner, Site
@@ -155,6 +155,7 @@ async def test_the_service_sees_the_client_s_address_and_https(deployment: Deplo
         answer = await client.post(path, json={"command": "echo hi"}, headers=mine | forged)
         assert answer.status_code == 200, answer.text
         login = {"email": deployment.owner.email, "password": PASSWORD}
+        client.headers["X-Outrider-Page-Secret"] = PAGE_SECRET
         answer = await client.post("/api/v1/auth/login", json=login, headers=forged)
         assert "; Secure" in answer.headers["set-cookie"]
 
