@@ -71,7 +71,7 @@ async def all_pages(
         assert len(response.content) <= PAGE
         page = response.json()
         entries += page[name]
-        if not page[name] or page["cursor"] is None:
+        if not page[name] or "cursor" not in page:
             return entries
         query[parameter] = page["cursor"]
 
