@@ -2346,7 +2346,7 @@ export interface components {
              */
             title: string;
             /**
-             * @description How far the call is; null if the agent has not told how it ended.
+             * @description How far the call is; null if the agent does not say how it ended.
              * @example completed
              */
             status: ("completed" | "failed" | "pending" | "running") | null;

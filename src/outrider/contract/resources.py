@@ -109,7 +109,7 @@ class Tool(Wire, kw_only=True):
     title: Title
     """The call in a line for people, such as the command; else the tool's name."""
     status: ToolStatus | None = None
-    """How far the call is; null if the agent has not told how it ended."""
+    """How far the call is; null if the agent does not say how it ended."""
     exit_code: Annotated[int, Meta(ge=-(2**31), le=2**32)] | None = None
     """The exit code of the command that was executed; null if it is not known."""
     diff: Annotated[list[FileDiff], Meta(max_length=64)] = []

@@ -56,7 +56,7 @@ class Event(Wire, kw_only=True):
     duration: float | None = None
     """The length of the turn in seconds. Only with `agent:generating_completed`."""
     payload: dict[str, Any] = {}
-    """What is specific to this kind of event, as it was sent; the properties have it typed."""
+    """What is specific to this kind of event, as it was sent; the properties are typed."""
     body: str = ""
     """The JSON exactly as the service sent it: the body that a webhook gets."""
 

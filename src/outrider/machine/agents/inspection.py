@@ -67,7 +67,7 @@ class StartResult:
     """The result of a start: the seconds that it took, and the first state of the agent.
 
     If the agent did not start, only `seconds` and `failure` are set, and of an ACP agent what it
-    has told until then: the `login_methods` that it knows, None of other agents, and `messages`.
+    had reported: the `login_methods` that it knows, None of other agents, and `messages`.
     """
 
     seconds: float

@@ -485,12 +485,12 @@ class Sessions:
             made = await self._worktrees.open(record.path, request)
             record.path = str(made.directory)
             path = str(made.top)
-            created = made.is_new or any(one.created for one in self._worktrees_at(path))
+            created = made.is_new or any(worktree.created for worktree in self._worktrees_at(path))
             record.worktree = Worktree(branch=made.branch, path=path, created=created)
         return made
 
     def _worktrees_at(self, path: str) -> list[Worktree]:
-        """Return the worktree with this path as the records of sessions have it."""
+        """Return the worktree with this path as the sessions' records describe it."""
         running = (session.record for session in self._sessions.values())
         records = (*running, *self._launching.values(), *self._ended.values())
         return [

@@ -26,7 +26,7 @@ _SAVE_SECONDS: Final = 5.0
 _JWT_START: Final = "eyJ"  # base64 of `{"`
 _MAX_TOKEN: Final = 4096
 _MAX_COOKIES: Final = 50
-"""Cookies of one name that are tried, at 25 us each; a browser keeps 180 for a host."""
+"""Cookies of one name that are tried; a browser keeps 180 for a host."""
 
 _log = structlog.get_logger(__name__)
 

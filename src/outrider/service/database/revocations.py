@@ -141,5 +141,6 @@ async def _delete_webhooks(here: Transaction, ids: list[str]) -> None:
     if ids:
         column = tables.webhooks.c.id
         await here.execute(
-            delete(tables.webhooks).where(column == bindparam("row")), [{"row": one} for one in ids]
+            delete(tables.webhooks).where(column == bindparam("row")),
+            [{"row": row_id} for row_id in ids],
         )

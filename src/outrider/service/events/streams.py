@@ -189,7 +189,9 @@ class EventStream:
     def _missed(self, events: Sequence[LoggedEvent], cursor: int) -> bytes:
         """Return the frames of a part that was read, and go on after it."""
         self._position = cursor
-        chunk = b"".join(frames.event_frame(one) for one in events if self._selection.wants(one))
+        chunk = b"".join(
+            frames.event_frame(event) for event in events if self._selection.wants(event)
+        )
         return chunk + self._heartbeat()
 
     def _heartbeat(self) -> bytes:

@@ -31,7 +31,7 @@ class RequestMetrics:
     """ASGI middleware that adds the headers of every response, and counts it.
 
     Args:
-        is_tls: whether the service itself serves https; browsers are then told to use nothing else.
+        is_tls: whether the service itself serves https; HSTS then makes browsers use nothing else.
     """
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry, *, is_tls: bool) -> None:

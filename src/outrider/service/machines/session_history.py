@@ -122,7 +122,7 @@ class SessionHistory:
             limit=limit,
             before=before,
         )
-        shown = [await self._shown(one, live) for one in found]
+        shown = [await self._shown(owned, live) for owned in found]
         # The live state of a session may be longer than what is stored of it.
         sessions = shown[: count_within(map(json_bytes, shown))]
         has_more |= len(sessions) < len(shown)

@@ -99,7 +99,7 @@ class _Tool:
         )
 
     def as_resource(self) -> Tool:
-        """Return the call as the messages have it."""
+        """Return the call in the form of its messages."""
         return tool_of(
             diff=self.diff,
             id=self.id,
@@ -175,7 +175,7 @@ class AcpChat:
     def end_turn(self, outcome: str) -> None:
         """End the turn; tool calls without a result get `outcome` as theirs.
 
-        An agent that ends its turn well has not told how such a call ended.
+        An agent that ends its turn well does not say how such a call ended.
         """
         for tool in self._tools.values():
             if tool.result is None:
