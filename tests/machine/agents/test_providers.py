@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from outrider.machine.agents.providers import Providers, load_providers
 from outrider.machine.link.journal import Journal
 from outrider.machine.tmux.server import Tmux
 
+CONTRIB = Path(__file__).parents[3] / "contrib" / "providers"
 GOOD = """
 type = "mine"
 category = "acp"
@@ -54,8 +56,12 @@ def wrong(providers: Providers) -> dict[str, str]:
     return errors
 
 
-def test_the_built_in_ones_are_right(providers: Providers) -> None:
-    assert providers.keys() == BUILT_IN_TYPES.keys()
+def test_the_files_of_the_package_and_of_contrib_are_valid(folder: Path, journal: Journal) -> None:
+    built_in = loaded(folder, journal).keys()
+    for file in CONTRIB.glob("*.toml"):
+        shutil.copy(file, folder)
+    providers = loaded(folder, journal)
+    assert built_in < BUILT_IN_TYPES.keys() == providers.keys()
     assert wrong(providers) == {}
     for kind, (category, name) in BUILT_IN_TYPES.items():
         described = providers[kind].describe()
@@ -75,7 +81,7 @@ def test_the_built_in_ones_are_right(providers: Providers) -> None:
         ("x.toml", GOOD.replace("mine", "../mine"), "x", "acp"),
         ("x.toml", "type = 'codex'\ncommand = []\n", "codex", "cli"),
         ("codex.toml", "nothing of TOML", "codex", "cli"),
-        ("x.toml", "type = 'vscode'\nscript = 'none.js'\n", "vscode", "ide"),
+        ("x.toml", "type = 'code-server'\nscript = 'none.js'\n", "code-server", "ide"),
     ],
 )
 def test_a_mistake_costs_one_type(
@@ -90,7 +96,7 @@ def test_a_mistake_costs_one_type(
     assert providers.path(kind) == folder / name
     assert providers[kind].describe().category == category
     assert providers["other"].describe().installed
-    assert BUILT_IN_TYPES.keys() | {"other", kind} == providers.keys()
+    assert {"claude-code", "other", kind} <= providers.keys()
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Path, journal: Journal) -> None:
@@ -156,9 +162,9 @@ class TestRefresh:
         assert "mine" in providers
 
     async def test_a_script_is_a_part_of_it(self, folder: Path, providers: Providers) -> None:
-        (folder / "mine.toml").write_text("type = 'vscode'\nscript = 'mine.js'\n")
+        (folder / "mine.toml").write_text("type = 'code-server'\nscript = 'mine.js'\n")
         await providers.refresh()
-        assert wrong(providers).keys() == {"vscode"}
+        assert wrong(providers).keys() == {"code-server"}
         (folder / "mine.js").write_text("({})")
         await providers.refresh()
         assert wrong(providers) == {}

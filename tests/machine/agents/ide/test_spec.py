@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.machine.agents.ide.spec import decode_ide
-from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY, ProviderFileError, read_tables
+from outrider.machine.agents.provider_spec import ProviderFileError, read_tables
 
 ENOUGH = """
 type = "some"
@@ -27,23 +26,6 @@ def decoded(folder: Path, text: str) -> str:
     (folder / "some.toml").write_text(text)
     (table,) = read_tables([folder])
     return decode_ide(table.path, table.fields)[1]
-
-
-def test_the_built_in_files_are_right() -> None:
-    tables = [
-        table
-        for table in read_tables([BUILT_IN_DIRECTORY])
-        if table.fields.get("category") == "ide"
-    ]
-    files = {table.type: decode_ide(table.path, table.fields)[0] for table in tables}
-    assert files.keys() == {
-        kind for kind, (category, _) in BUILT_IN_TYPES.items() if category == "ide"
-    }
-    assert all(file.agents for file in files.values())
-    assert {kind for kind, file in files.items() if file.verified} == {
-        "code-server",
-        "jupyterlab",
-    }
 
 
 def test_the_script_beside_the_file_is_read(tmp_path: Path) -> None:
