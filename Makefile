@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLIENT := src/outrider/sdk/synchronous/__init__.py
 
 # Without bytecode, each program that a test starts would compile all of Outrider first.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: up web client test checks-beside pytest vitest test-dashboard screenshots test-openapi test-faults \
 	test-security test-agents test-ides fuzz lint bench docs dist clean
 
-up: $(READY)  ## Start the service and this machine's agent.
+up: $(READY) $(CLIENT)  ## Start the service and this machine's agent.
 	@scripts/system-packages tmux
 	@PYTHON=$(PYTHON) scripts/build-dashboard || echo 'The dashboard is not built; the API works without it.'
 	@exec $(BIN)/outrider up
@@ -100,13 +101,13 @@ test-ides: $(READY)  ## Drive JupyterLab with jupyter-ai, code-server and pages 
 		--numprocesses 2 --dist worksteal $(AGAIN) \
 		$(if $(filter code-server,$(IDES)),,-k 'not code-server')
 
-lint: $(READY)  ## Formatting, rules, types, and which package may import which.
+lint: $(READY) $(CLIENT)  ## Formatting, rules, types, and which package may import which.
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## Measure, against a bare baseline in the same run.
+bench: $(READY) $(CLIENT)  ## Measure, against a bare baseline in the same run.
 	@scripts/system-packages tmux wrk postgresql redis-server
 	-@scripts/system-packages chromium npm && $(MAKE) --no-print-directory web
 	$(BIN)/python -m benchmarks
@@ -119,7 +120,8 @@ dist:  ## Build a release of the last commit into dist/.
 	@PYTHON=$(PYTHON) scripts/build-dist
 
 clean:
-	rm -rf $(VENV) .cache dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		src/outrider/sdk/synchronous
 
 $(READY): pyproject.toml constraints.txt
 	@scripts/system-packages venv
@@ -128,6 +130,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+# The installation generates it as well, and so do the tests.
+$(CLIENT): scripts/generate_sync_client.py $(wildcard src/outrider/sdk/asynchronous/*.py)
+	@$(PYTHON) scripts/generate_sync_client.py
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \

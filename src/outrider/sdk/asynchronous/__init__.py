@@ -4,6 +4,6 @@
                         │                      ▲
                         └── event_stream ──────┘
 
-After a change run `scripts/generate_sync_client.py`; a test says if it is not current. What does no
-I/O is shared and lies in `outrider.sdk`.
+`make`, the tests and every installation run `scripts/generate_sync_client.py`. What does no I/O is
+shared and lies in `outrider.sdk`.
 """

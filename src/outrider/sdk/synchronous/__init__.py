@@ -1,1 +1,0 @@
-"""The synchronous client, generated from `outrider.sdk.asynchronous`: change that one."""
