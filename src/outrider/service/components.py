@@ -24,7 +24,7 @@ from outrider.service.accounts.encryption import Cipher, derived, secret_key
 from outrider.service.accounts.enrollment import Enrollment
 from outrider.service.accounts.idempotency import Idempotency
 from outrider.service.accounts.quota import Quota
-from outrider.service.accounts.rate_limits import RateLimit, RateLimits, RedisWindows
+from outrider.service.accounts.rate_limits import RateLimit, RateLimits
 from outrider.service.accounts.revocation import RevocationWatch
 from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.directory import FleetDirectory
@@ -195,7 +195,7 @@ class Access:
             auth=settings.rate_limit_auth,
             login=settings.rate_limit_login,
             others=endpoint_limits,
-            shared=None if stores.redis is None else RedisWindows(stores.redis),
+            redis=stores.redis,
         )
         return cls(
             addresses=Addresses(settings.trusted_proxies, limit_loopback=limit_loopback),

@@ -166,19 +166,6 @@ async def test_calls_reserved_by_another_node_are_few_without_a_limit(
     assert (await one.used(account_id))[1] == 2
 
 
-async def test_a_busy_node_asks_the_database_seldom_without_a_limit(
-    database: Database, clock: Clock
-) -> None:
-    account_id = (await new_account(database, "enterprise")).id
-    quota, batches = Quota(database, clock), 0
-    for _ in range(30_000):
-        if not quota.spend_here(account_id):
-            await quota.spend(account_id)
-            batches += 1
-    assert batches <= 8
-    assert (await quota.used(account_id))[1] == 30_000
-
-
 async def test_the_database_is_asked_seldom(database: Database, clock: Clock) -> None:
     """Calls are set aside by the percent of what is left."""
     account_id = (await new_account(database, "team")).id

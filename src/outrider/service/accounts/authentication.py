@@ -69,12 +69,6 @@ class Authenticator:
         """The number of API keys in the cache."""
         return len(self._cache)
 
-    def remembered(self, token: str) -> Principal | None:
-        """Return the principal of an API key from the cache, without I/O; None if not cached."""
-        digest, now = credentials.digest(token), self._clock()
-        cached = self._cache.get(digest)
-        return None if cached is None or cached.until <= now else self._use(cached, now)
-
     def claimed(self, token: str) -> Principal | None:
         """Return the session that a program's token is of, even if it has ended; None if none."""
         return self._sessions.claimed(token) if _may_be_session(token) else None
@@ -87,8 +81,8 @@ class Authenticator:
         """
         tokens = islice(filter(_may_be_session, cookies), _MAX_COOKIES)
         claimed = [self._sessions.claimed(token, page_secret) for token in tokens]
-        found = [principal for principal in claimed if principal is not None]
-        return max(found, key=lambda principal: principal.auth_time or 0, default=None)
+        principals = [principal for principal in claimed if principal is not None]
+        return max(principals, key=lambda principal: principal.auth_time or 0, default=None)
 
     async def active(self, claimed: Principal) -> Principal:
         """Return the principal of a session that has not ended.
@@ -153,42 +147,26 @@ class Authenticator:
         if cached is None or cached.until <= now:
             if not credentials.is_key(token):
                 return None
-            cached = await self._shared_look_up(digest, now)
-        return None if cached is None else self._use(cached, now)
-
-    def _use(self, cached: _CachedKey, now: float) -> Principal | None:
-        _, principal, expires_at = cached
-        if expires_at <= now:
+            # One query for all concurrent requests with a key.
+            lookup = self._lookups.get(digest)
+            if lookup is None:
+                lookup = self._lookups[digest] = asyncio.create_task(self._look_up(digest, now))
+                lookup.add_done_callback(lambda _: self._lookups.pop(digest, None))
+            cached = await asyncio.shield(lookup)  # one of those that wait may be cancelled
+        if cached is None or cached.expires_at <= now:
             return None
-        self._key_uses.put(principal.id, now)
-        return principal
-
-    async def _shared_look_up(self, digest: bytes, now: float) -> _CachedKey | None:
-        """Look a key up in the database, once for all concurrent requests with it."""
-        task = self._lookups.get(digest)
-        if task is None:
-            task = self._lookups[digest] = asyncio.create_task(self._look_up(digest, now))
-            task.add_done_callback(lambda _: self._lookups.pop(digest, None))
-        return await asyncio.shield(task)  # one of those that wait may be cancelled
+        self._key_uses.put(cached.principal.id, now)
+        return cached.principal
 
     async def _look_up(self, digest: bytes, now: float) -> _CachedKey | None:
-        cached = await self._read(digest, now)
-        self._store(digest, cached)
-        return cached
-
-    async def _read(self, digest: bytes, now: float) -> _CachedKey | None:
         key = await api_keys.by_hash(self._database, digest)
         if key is None or key.revoked_at is not None:
+            self._cache.pop(digest, None)
             return None
         expires_at = float("inf") if key.expires_at is None else key.expires_at / 1000
         principal = Principal("key", key.id, key.account_id, key.scopes, name=key.name)
-        return _CachedKey(now + _CACHE_SECONDS, principal, expires_at)
-
-    def _store(self, digest: bytes, cached: _CachedKey | None) -> None:
-        if cached is None:
-            self._cache.pop(digest, None)
-            return
-        self._cache[digest] = cached
+        cached = self._cache[digest] = _CachedKey(now + _CACHE_SECONDS, principal, expires_at)
+        return cached
 
 
 def _may_be_session(token: str) -> bool:

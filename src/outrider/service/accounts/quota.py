@@ -6,17 +6,12 @@ batch is one percent of the rest; the last hundred calls are reserved one by one
 node holds calls that another one needs. Unspent calls are returned when the service stops. A crash
 loses them for the month: at most one percent of what was left. Until they are returned, the other
 nodes count them as used.
-
-Of an unlimited plan, the first batch of a node is `_FIRST_UNLIMITED_BATCH`, and each is twice the
-one before, up to `_MAX_BATCH`: a node holds about as many calls as it has spent, and a busy one
-writes seldom (with batches of 500, a request of 65 us took 7 us more).
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache
 from math import ceil
 from typing import Final, Literal, NamedTuple
 
@@ -42,7 +37,7 @@ PLANS: Final[dict[str, Plan]] = {
 }
 
 _MAX_BATCH: Final = 10_000
-_FIRST_UNLIMITED_BATCH: Final = 500
+_UNLIMITED_BATCH: Final = 500
 
 _PLAN_SECONDS: Final = 60.0
 
@@ -54,19 +49,15 @@ _UNCOUNTED_CALLS: Final = 100
 class _Allowance:
     """The calls that this node has reserved for an account, in the month that ends at `ends`.
 
-    `batch` is how many to reserve next of an unlimited plan, `checked` is when the plan was read.
-    Times are seconds since the epoch. `lock` is held while calls are reserved or returned; spending
-    one needs no lock, because it does not await.
+    `checked` is when the plan was read. Times are seconds since the epoch. `lock` is held while
+    calls are reserved or returned; spending one needs no lock, because it does not await.
     """
-
-    __slots__ = ("batch", "checked", "ends", "left", "lock", "month", "plan")
 
     def __init__(self) -> None:
         self.month = ""
         self.ends = 0.0
         self.plan = ""
         self.left = 0
-        self.batch = _FIRST_UNLIMITED_BATCH
         self.checked = 0.0
         self.lock = asyncio.Lock()
 
@@ -86,14 +77,6 @@ class Quota:
         self._database = database
         self._clock = clock
         self._allowances: dict[str, _Allowance] = {}
-
-    def spend_here(self, account_id: str) -> bool:
-        """Spend a reserved call without I/O; return whether there was one."""
-        allowance = self._allowances.get(account_id)
-        if allowance is None or allowance.is_spent(self._clock()):
-            return False
-        allowance.left -= 1
-        return True
 
     async def spend(self, account_id: str) -> None:
         """Spend a call; reserve more in the database if needed.
@@ -144,7 +127,7 @@ class Quota:
         allowance.left = 0  # unspent calls of another month do not carry over
         allowance.month, allowance.ends = month, _next_month(now)
         try:
-            most = allowance.batch if limit is None else _MAX_BATCH
+            most = _UNLIMITED_BATCH if limit is None else _MAX_BATCH
             granted = await usage.set_aside(self._database, account_id, month, limit, most=most)
         except DATABASE_ERRORS as error:
             if limit is not None or not cannot_store(error):
@@ -160,17 +143,10 @@ class Quota:
                 retry_after=ceil(_next_month(now) - now),
             )
         allowance.left = granted
-        if limit is None:
-            allowance.batch = min(2 * allowance.batch, _MAX_BATCH)
-
-
-@lru_cache(maxsize=16)
-def _month_of_day(day: int) -> str:
-    return datetime.fromtimestamp(day * 86400, UTC).strftime("%Y-%m")
 
 
 def _month(now: float) -> str:
-    return _month_of_day(int(now // 86400))
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
 
 
 def _next_month(now: float) -> float:

@@ -1,12 +1,14 @@
 """Rate limits: sliding windows per API key, session and address, in memory or shared in Redis.
 
-`RateLimits.hit` counts a request and raises `RateLimited` once a window is full. A single node
-counts in memory (`MemoryWindows`). Several nodes share windows in Redis (`RedisWindows`); while
-Redis is unavailable each node counts in memory.
+A single node counts in memory. Several share their windows in Redis, so that a limit holds for all
+of them together; while Redis is unavailable each counts by itself, and no request fails for it.
 
-The headers follow the IETF draft `RateLimit header fields for HTTP`
-(draft-ietf-httpapi-ratelimit-headers). A hit in memory takes 1.1 us, against 4.2 us with
-the `limits` library.
+This is not the library `limits`, because SECURITY.md promises that floods take bounded memory: its
+`MemoryStorage` keeps every caller of a window, and walks through all of them after each request, so
+that many addresses slow every request down. Its windows in Redis begin with a caller's first hit
+and those in memory with the clock, so the headers of one node and of several would differ.
+
+The headers follow the IETF draft draft-ietf-httpapi-ratelimit-headers.
 """
 
 import time
@@ -14,13 +16,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 import structlog
 
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
 
 if TYPE_CHECKING:
     from outrider.service.cluster.redis import Redis
+
+MAX_CALLERS: Final = 100_000
+"""Callers counted at a time for each limit; the least recently used is evicted. A caller is the id
+of an API key, session or account, or an address."""
 
 _WARN_SECONDS: Final = 10.0
 
@@ -29,75 +34,55 @@ _log = structlog.get_logger(__name__)
 Header = tuple[bytes, bytes]
 
 
-MAX_COUNTERS: Final = 100_000
-"""Callers counted at a time for each limit, about 25 MB; the least recently used is evicted. A
-caller is the id of an API key, session or account, or an address."""
+class Window(NamedTuple):
+    """The state of a caller's window after a hit.
 
+    Attributes:
+        admitted: whether the hit was counted; false if the window is full.
+        used: the hits that count now: those of this window, and a share of the previous one's.
+        previous: the hits of the previous window. Their share decreases while this window passes.
+        seconds: until this window ends.
+    """
 
-Hit = tuple[bool, int, int, float]
-"""Whether the hit was admitted; the hits that count now; the hits of the previous window, whose
-weight decreases; and the seconds until this window ends. A plain tuple: two are made for each
-request.
-"""
-
-
-class _Counter:
-    """The hits of one caller in the window that ends at `end`, and in the previous one."""
-
-    __slots__ = ("before", "end", "hits")
-
-    def __init__(self) -> None:
-        self.end = 0.0
-        self.before = 0
-        self.hits = 0
-
-    def advance(self, now: float, expiry: int) -> float:
-        """Start the current window; return the seconds that are left of it."""
-        end = (now // expiry + 1) * expiry
-        self.before = self.hits if self.end == end - expiry else 0
-        self.end, self.hits = end, 0
-        return end - now
+    admitted: bool
+    used: int
+    previous: int
+    seconds: float
 
 
 class MemoryWindows:
     """Sliding windows in memory: for each caller, the counts of this window and the one before.
 
-    The least recently used counter is evicted. That is done here and not by `cachetools.LRUCache`,
-    whose lookup takes 1.2 us, longer than a whole hit.
-
     Args:
+        maximum: callers; the least recently used is evicted.
         clock: seconds since the epoch.
     """
 
-    def __init__(self, maximum: int = MAX_COUNTERS, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, maximum: int = MAX_CALLERS, clock: Callable[[], float] = time.time) -> None:
         self._maximum = maximum
         self._clock = clock
-        self._counters: OrderedDict[str, _Counter] = OrderedDict()
+        # Of each caller: the number of its window, the hits in it, and those of the previous one.
+        self._counts: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._counters)
+        return len(self._counts)
 
-    def hit(self, caller: str, limit: int, expiry: int, amount: int) -> Hit:
-        """Count `amount` hits if the window has room for them; return its state."""
+    def hit(self, caller: str, limit: int, seconds: int, amount: int = 1) -> Window:
+        """Count `amount` hits (0: none) if the window has room for them; return its state."""
         now = self._clock()
-        counter = self._counters.get(caller) or self._new(caller)
-        left = counter.end - now
-        if left <= 0.0 or left > expiry:  # the window has ended, or the clock was set back
-            left = counter.advance(now, expiry)
-        self._counters.move_to_end(caller)
-        used = counter.hits
-        if counter.before:
-            used += int(counter.before * left / expiry)
-        if used + amount > limit:
-            return False, used, counter.before, left
-        counter.hits += amount
-        return True, used + amount, counter.before, left
-
-    def _new(self, caller: str) -> _Counter:
-        counter = self._counters[caller] = _Counter()
-        if len(self._counters) > self._maximum:
-            self._counters.popitem(last=False)
-        return counter
+        number = int(now // seconds)
+        window, hits, previous = self._counts.pop(caller, (number, 0, 0))
+        if window != number:  # it has ended, or the clock was set back
+            hits, previous = 0, hits if window == number - 1 else 0
+        left = (number + 1) * seconds - now
+        used = hits + int(previous * left / seconds)
+        admitted = used + amount <= limit
+        if admitted:
+            hits, used = hits + amount, used + amount
+        self._counts[caller] = number, hits, previous  # now the most recently used
+        if len(self._counts) > self._maximum:
+            self._counts.popitem(last=False)
+        return Window(admitted, used, previous, left)
 
 
 _HIT_SCRIPT: Final = """
@@ -124,34 +109,11 @@ if fits and amount > 0 then
 end
 return {fits and 1 or 0, before, math.floor(left * 1000), hits}
 """
+"""What `MemoryWindows.hit` does, by the clock of Redis. Nodes of the previous release run it too,
+on the same keys."""
 
 
-class RedisWindows:
-    """Sliding windows in Redis, shared by all nodes, by the clock of Redis.
-
-    One script counts and returns the state in one round trip; the `limits` library's own Redis
-    storage takes two, and its windows start with a caller's first request instead of with the
-    clock, so its headers would differ from those of a single node.
-    """
-
-    def __init__(self, redis: "Redis") -> None:
-        self._redis = redis
-
-    async def hit(self, name: str, caller: str, limit: int, expiry: int, amount: int) -> Hit:
-        """Count `amount` hits if the window has room for them; return its state.
-
-        Raises:
-            RedisUnavailable: nothing was counted.
-        """
-        key = self._redis.key(f"rate:{name}", caller)
-        fits, before, millis, hits = await self._redis.execute(
-            "EVAL", _HIT_SCRIPT, 1, key, limit, expiry, amount
-        )
-        left = millis / 1000
-        return bool(fits), hits + int(before * left / expiry), before, left
-
-
-class RateLimitStatus(msgspec.Struct, frozen=True, gc=False):
+class RateLimitStatus(NamedTuple):
     """The state of a caller's limit: hits left, and seconds until there are more."""
 
     limit: str
@@ -175,45 +137,6 @@ class RateLimit(NamedTuple):
     setting: str | None = None
 
 
-class _Limit(msgspec.Struct, frozen=True):
-    """One of the limits, with the counters of this node."""
-
-    name: str
-    amount: int
-    seconds: int
-    subject: str
-    setting: str | None
-    windows: MemoryWindows
-
-    def status(self, hit: Hit) -> RateLimitStatus:
-        """Return the caller's status.
-
-        Raises:
-            RateLimited: the window is full.
-        """
-        fits, used, before, wait = hit
-        if before:  # until a hit expires, at the latest until this window ends
-            gap = self.seconds / before
-            wait = wait % gap or gap
-        # Round up: a retry at that exact moment would still be refused.
-        reset = int(wait + 0.005) + 1 if used or before else 1
-        remaining = self.amount - used if used < self.amount else 0
-        status = RateLimitStatus(self.name, remaining, reset)
-        if not fits:
-            raise self.exceeded(status)
-        return status
-
-    def exceeded(self, status: RateLimitStatus) -> "RateLimited":
-        """Return the error, with the time at which to try again and what raises the limit."""
-        text = (
-            f"Over {self.amount} requests in {self.seconds} seconds by {self.subject}: "
-            f"try again in {status.reset} s"
-        )
-        if self.setting is not None:
-            text += f". The operator raises this limit with {self.setting}"
-        return RateLimited(text, status)
-
-
 class RateLimits:
     """Counts requests in sliding windows.
 
@@ -222,8 +145,7 @@ class RateLimits:
         auth: requests per 5 minutes of one address on the routes that take credentials.
         login: logins per hour to one account from all addresses that it does not know.
         others: limits of single endpoints; one may be given several times.
-        shared: the windows of all nodes. While Redis is unavailable each node counts by itself, so
-            that a limit holds for each node and no request fails for the outage.
+        redis: has the windows of all nodes; None: this node is alone.
         clock: seconds since the epoch.
 
     Raises:
@@ -239,110 +161,103 @@ class RateLimits:
         session: int = 600,
         login: int = 30,
         others: Iterable[RateLimit] = (),
-        shared: RedisWindows | None = None,
+        redis: "Redis | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._shared = shared
+        self._redis = redis
         self._clock = clock
         self._warned_at = 0.0
-        self._limits: dict[str, _Limit] = {}
+        self._limits: dict[str, RateLimit] = {}
+        address, setting = "this address", "OUTRIDER_RATE_LIMIT"
+        strangers = "addresses that have never logged in to this account"
         for limit in (
-            RateLimit("key", key, 60, "this API key", "OUTRIDER_RATE_LIMIT_KEY"),
-            RateLimit("session", session, 60, "this session", "OUTRIDER_RATE_LIMIT_SESSION"),
+            RateLimit("key", key, 60, "this API key", f"{setting}_KEY"),
+            RateLimit("session", session, 60, "this session", f"{setting}_SESSION"),
+            RateLimit("ip", ip, 60, f"{address}, with all keys together", f"{setting}_IP"),
             RateLimit(
-                "ip", ip, 60, "this address, with all keys together", "OUTRIDER_RATE_LIMIT_IP"
+                "auth", auth, 300, f"{address} on routes that take credentials", f"{setting}_AUTH"
             ),
-            RateLimit(
-                "auth",
-                auth,
-                300,
-                "this address on routes that take credentials",
-                "OUTRIDER_RATE_LIMIT_AUTH",
-            ),
-            RateLimit(
-                "login",
-                login,
-                3600,
-                "addresses that have never logged in to this account",
-                "OUTRIDER_RATE_LIMIT_LOGIN",
-            ),
+            RateLimit("login", login, 3600, strangers, f"{setting}_LOGIN"),
             *dict.fromkeys(others),
         ):
             if limit.name in self._limits:
                 raise ValueError(f"two rate limits have the name {limit.name}")
-            self._limits[limit.name] = _Limit(*limit, MemoryWindows(clock=clock))
-        self._header_cache: dict[tuple[str, ...], tuple[Header, bytes]] = {}
-
-    def hit_local(self, name: str, caller: str) -> RateLimitStatus | None:
-        """Count a request without waiting; None, and nothing counted, where nodes share windows.
-
-        Raises:
-            ApiError: as `hit` does.
-        """
-        if self._shared is not None:
-            return None
-        limit = self._limits[name]
-        return limit.status(limit.windows.hit(caller, limit.amount, limit.seconds, 1))
+            self._limits[limit.name] = limit
+        self._windows = {name: MemoryWindows(clock=clock) for name in self._limits}
 
     async def hit(self, name: str, caller: str) -> RateLimitStatus:
         """Count a request.
 
         Raises:
-            ApiError: 429 `RATE_LIMITED`, the window is full; `limit_status` says when to try again.
+            RateLimited: the window is full; `limit_status` says when to try again.
         """
         limit = self._limits[name]
-        return limit.status(await self._hit(limit, caller, 1))
+        window = await self._count(limit, caller, 1)
+        status = _status(limit, window)
+        if not window.admitted:
+            raise RateLimited(limit, status)
+        return status
 
     async def check(self, name: str, caller: str) -> RateLimitStatus:
         """Raise as `hit` would, without counting."""
         limit = self._limits[name]
-        status = limit.status(await self._hit(limit, caller, 0))
+        status = _status(limit, await self._count(limit, caller, 0))
         if status.remaining < 1:
-            raise limit.exceeded(status)
+            raise RateLimited(limit, status)
         return status
 
     def headers(self, statuses: list[RateLimitStatus]) -> list[Header]:
         """Return the `RateLimit-Policy` and `RateLimit` headers of these statuses."""
-        names: list[str] = []
-        state: list[int] = []
-        for status in statuses:
-            names.append(status.limit)
-            state.append(status.remaining)
-            state.append(status.reset)
-        limits = tuple(names)
-        cached = self._header_cache.get(limits)
-        if cached is None:
-            if not limits:
-                return []
-            cached = self._header_cache[limits] = self._make_headers(limits)
-        policy, form = cached
-        return [policy, (b"ratelimit", form % tuple(state))]
+        if not statuses:
+            return []
+        limits = [self._limits[status.limit] for status in statuses]
+        policy = ", ".join(
+            f'"{limit.name}";q={limit.requests};w={limit.seconds}' for limit in limits
+        )
+        state = ", ".join(
+            f'"{name}";r={remaining};t={reset}' for name, remaining, reset in statuses
+        )
+        return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
 
-    def _make_headers(self, names: tuple[str, ...]) -> tuple[Header, bytes]:
-        """Return the policy header of these limits, and the format of the status header."""
-        limits = [self._limits[name] for name in names]
-        policies = [f'"{limit.name}";q={limit.amount};w={limit.seconds}' for limit in limits]
-        form = ", ".join([f'"{name}";r=%d;t=%d' for name in names])
-        return (b"ratelimit-policy", ", ".join(policies).encode()), form.encode()
-
-    async def _hit(self, limit: _Limit, caller: str, count: int) -> Hit:
+    async def _count(self, limit: RateLimit, caller: str, amount: int) -> Window:
         """Count in the shared windows, or in this node's own while Redis is unavailable."""
-        if self._shared is not None:
+        name, requests, seconds, *_ = limit
+        if self._redis is not None:
+            key = self._redis.key(f"rate:{name}", caller)
+            arguments = (key, requests, seconds, amount)
             try:
-                return await self._shared.hit(
-                    limit.name, caller, limit.amount, limit.seconds, count
-                )
+                reply = await self._redis.execute("EVAL", _HIT_SCRIPT, 1, *arguments)
             except OutriderError as error:  # RedisUnavailable; importing it loads the library
                 now = self._clock()
                 if now - self._warned_at >= _WARN_SECONDS:
                     self._warned_at = now
                     _log.warning("rate limits not shared, Redis unavailable", error=str(error))
-        return limit.windows.hit(caller, limit.amount, limit.seconds, count)
+            else:
+                fits, previous, millis, hits = reply
+                left = millis / 1000
+                return Window(bool(fits), hits + int(previous * left / seconds), previous, left)
+        return self._windows[name].hit(caller, requests, seconds, amount)
 
 
 class RateLimited(ApiError):
-    """A window is full."""
+    """A window is full; the text says when to try again, and what raises the limit."""
 
-    def __init__(self, message: str, status: RateLimitStatus) -> None:
-        super().__init__(429, message, code=ErrorCode.RATE_LIMITED, retry_after=status.reset)
+    def __init__(self, limit: RateLimit, status: RateLimitStatus) -> None:
+        text = (
+            f"Over {limit.requests} requests in {limit.seconds} seconds by {limit.subject}: "
+            f"try again in {status.reset} s"
+        )
+        if limit.setting is not None:
+            text += f". The operator raises this limit with {limit.setting}"
+        super().__init__(429, text, code=ErrorCode.RATE_LIMITED, retry_after=status.reset)
         self.limit_status = status
+
+
+def _status(limit: RateLimit, window: Window) -> RateLimitStatus:
+    wait = window.seconds
+    if window.previous:  # until one of its hits expires, at the latest until this window ends
+        gap = limit.seconds / window.previous
+        wait = wait % gap or gap
+    # Rounded up: a retry at that exact moment would still be refused.
+    reset = int(wait + 0.005) + 1 if window.used or window.previous else 1
+    return RateLimitStatus(limit.name, max(0, limit.requests - window.used), reset)

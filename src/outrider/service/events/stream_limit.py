@@ -3,11 +3,11 @@
     hash `streams` of a credential:  {node: its streams}
     key `streams-node` of a node:    its lease
 
-Each node writes its own numbers, so one script decides in one round trip whether another stream
-fits. A node that was killed does not take its numbers back. They count until its lease has expired:
-before a stream is refused, the leases of the nodes that have the others are looked up. The lease is
-short because the clients of a killed node connect again at once, and an EventSource that is refused
-never tries again.
+Each node writes its own numbers, so that one script decides whether another stream fits. A node
+that was killed does not take its numbers back: they count until its lease has expired. Before a
+stream is refused, the leases of the nodes that have the others are looked up. The lease is short
+because the clients of a killed node connect again at once, and an EventSource that is refused never
+tries again.
 
 Redis may lose everything: a node that finds its lease missing writes its numbers again. While Redis
 is unavailable each node counts its own streams only.
@@ -23,7 +23,6 @@ import structlog
 
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
 from outrider.service.accounts.revocation import Credential
-from outrider.service.batched import batched
 
 if TYPE_CHECKING:
     from outrider.service.cluster.redis import Redis
@@ -34,15 +33,10 @@ MAX_STREAMS: Final = 10
 LEASE_SECONDS: Final = 2.0
 """Seconds for which the streams of a node that was killed still count."""
 
-_RENEWALS: Final = 4
-"""How often a lease is renewed while it lasts."""
-
 _EXPIRY_SECONDS: Final = 7200
 """Expiry of a credential's numbers, each time they are written; streams end after an hour."""
 
 _RETRY_SECONDS: Final = 5.0
-_AT_ONCE: Final = 200
-_NO_LIMIT: Final = 1_000_000_000
 
 _COUNT_SCRIPT: Final = """
 local node, count, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -66,54 +60,6 @@ nothing then, and the other nodes that have streams if it does not."""
 _log = structlog.get_logger(__name__)
 
 
-class _SharedCounts:
-    """The numbers of all nodes in Redis. Its methods raise `RedisUnavailable`."""
-
-    def __init__(self, redis: "Redis", lease_seconds: float) -> None:
-        self._redis = redis
-        self._lease_millis = int(lease_seconds * 1000)
-        self._lease_id = secrets.token_hex(6)  # not the node's id
-
-    async def renew(self) -> bool:
-        """Renew this node's lease; return whether it had one."""
-        lease = self._lease(self._lease_id)
-        before = await self._redis.execute("SET", lease, 1, "PX", self._lease_millis, "GET")
-        return before is not None
-
-    async def end_lease(self) -> None:
-        """End the lease: the numbers of this node no longer count."""
-        await self._redis.execute("DEL", self._lease(self._lease_id))
-
-    async def write(self, key: str, count: int) -> None:
-        """Write this node's streams of a credential."""
-        if count:
-            await self._write(key, count, _NO_LIMIT)
-        else:
-            await self._redis.execute("HDEL", self._redis.key("streams", key), self._lease_id)
-
-    async def write_if_fits(self, key: str, count: int, limit: int) -> bool:
-        """Write this node's streams of a credential, if they fit beside those of the others."""
-        others = await self._write(key, count, limit)
-        if not others:
-            return True
-        dead = [
-            node for node in others if not await self._redis.execute("EXISTS", self._lease(node))
-        ]
-        return bool(dead) and not await self._write(key, count, limit, *dead)
-
-    async def _write(self, key: str, count: int, limit: int, *dead: bytes) -> list[bytes]:
-        """Run the script."""
-        name = self._redis.key("streams", key)
-        others: list[bytes] = await self._redis.execute(
-            "EVAL", _COUNT_SCRIPT, 1, name, self._lease_id, count, limit, _EXPIRY_SECONDS, *dead
-        )
-        return others
-
-    def _lease(self, node: str | bytes) -> str:
-        name = node if isinstance(node, str) else node.decode()
-        return self._redis.key("streams-node", name)
-
-
 class StreamLimit:
     """Counts the open streams of each credential.
 
@@ -130,8 +76,9 @@ class StreamLimit:
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._maximum = maximum
-        self._renewal_interval = lease_seconds / _RENEWALS
-        self._shared = None if redis is None else _SharedCounts(redis, lease_seconds)
+        self._redis = redis
+        self._lease_seconds = lease_seconds
+        self._lease_id = secrets.token_hex(6)  # not the node's id
         self._counts: Counter[str] = Counter()
         self._unwritten: set[str] = set()
         self._wake = asyncio.Event()
@@ -166,7 +113,7 @@ class StreamLimit:
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key]
-        if self._shared is not None:
+        if self._redis is not None:
             self._unwritten.add(key)
             self._wake.set()
 
@@ -177,46 +124,63 @@ class StreamLimit:
 
     async def run(self) -> None:
         """Keep the lease of this node and write what has changed, until cancelled."""
-        shared = self._shared
-        while shared is not None:
+        redis = self._redis
+        while redis is not None:
             try:
                 if self._has_left:
-                    await shared.end_lease()
+                    await redis.execute("DEL", redis.key("streams-node", self._lease_id))
                     return
-                await self._renew(shared)
-                for keys in batched(list(self._unwritten), _AT_ONCE):
-                    await asyncio.gather(*(self._write(shared, key) for key in keys))
+                await self._renew(redis)
+                while self._unwritten:
+                    await self._write(redis, self._unwritten.pop())
             except OutriderError as error:  # RedisUnavailable; importing it loads the library
                 _log.debug("numbers of streams not written", error=str(error))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._renewal_interval):
+                async with asyncio.timeout(self._lease_seconds / 4):
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _renew(self, shared: _SharedCounts) -> None:
+    async def _renew(self, redis: "Redis") -> None:
         """Renew the lease; if there was none, others may have removed this node's numbers."""
-        if not await shared.renew():
+        lease, millis = redis.key("streams-node", self._lease_id), int(self._lease_seconds * 1000)
+        if await redis.execute("SET", lease, 1, "PX", millis, "GET") is None:
             self._unwritten |= self._counts.keys()
             self._wake.set()
 
-    async def _write(self, shared: _SharedCounts, key: str) -> None:
-        self._unwritten.discard(key)
+    async def _write(self, redis: "Redis", key: str) -> None:
+        """Write this node's streams of a credential, whether they fit or not."""
+        name, count = redis.key("streams", key), self._counts[key]
         try:
-            await shared.write(key, self._counts[key])
+            if count:
+                await redis.execute("HSET", name, self._lease_id, count)
+                await redis.execute("EXPIRE", name, _EXPIRY_SECONDS)
+            else:
+                await redis.execute("HDEL", name, self._lease_id)
         except OutriderError:
             self._unwritten.add(key)
             raise
 
     async def _fits(self, key: str) -> bool:
-        """Return whether the streams of this node fit beside those of the others."""
-        if self._shared is None or self._has_left:
+        """Write this node's streams if they fit beside those of the others; return whether so."""
+        redis = self._redis
+        if redis is None or self._has_left:
             return True
         try:
-            await self._renew(self._shared)  # it may be the first stream of a new node
-            return await self._shared.write_if_fits(key, self._counts[key], self._maximum)
+            await self._renew(redis)  # it may be the first stream of a new node
+            others = await self._write_if_fits(redis, key)
+            leases = {node: redis.key("streams-node", node.decode()) for node in others}
+            dead = [node for node in others if not await redis.execute("EXISTS", leases[node])]
+            return not others or (bool(dead) and not await self._write_if_fits(redis, key, *dead))
         except OutriderError as error:
             _log.debug("streams of other nodes not counted", error=str(error))
             return True
+
+    async def _write_if_fits(self, redis: "Redis", key: str, *dead: bytes) -> list[bytes]:
+        """Run the script."""
+        name, count = redis.key("streams", key), self._counts[key]
+        arguments = (name, self._lease_id, count, self._maximum, _EXPIRY_SECONDS)
+        others: list[bytes] = await redis.execute("EVAL", _COUNT_SCRIPT, 1, *arguments, *dead)
+        return others
 
 
 def _key(credential: Credential) -> str:
