@@ -1315,13 +1315,13 @@ export interface components {
             sessionId: string;
             /**
              * @description What the agent is doing now.
-             * @example generating
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
             /**
              * @description Whether the message waits until the agent has finished what it is doing.
-             * @example false
+             * @example true
              */
             queued: boolean;
             /**
@@ -1339,7 +1339,7 @@ export interface components {
             id: string;
             /**
              * @description The account's plan.
-             * @example pro
+             * @example free
              * @enum {string}
              */
             plan: "free" | "pro" | "team" | "enterprise";
@@ -1347,20 +1347,20 @@ export interface components {
              * @description What was used of the plan this month.
              * @example {
              *       "month": "2025-11",
-             *       "calls": 1234,
-             *       "limit": 50000
+             *       "calls": 1,
+             *       "limit": 20
              *     }
              */
             usage: components["schemas"]["Usage"];
             /**
              * @description The limits that hold.
              * @example {
-             *       "requestsPerMinutePerKey": 120,
-             *       "requestsPerMinutePerSession": 600,
-             *       "requestsPerMinutePerIp": 60,
-             *       "authRequestsPerFiveMinutes": 10,
-             *       "callsPerMonth": 50000,
-             *       "webhooks": 10
+             *       "requestsPerMinutePerKey": 1,
+             *       "requestsPerMinutePerSession": 1,
+             *       "requestsPerMinutePerIp": 1,
+             *       "authRequestsPerFiveMinutes": 1,
+             *       "callsPerMonth": 1,
+             *       "webhooks": 1
              *     }
              */
             limits: components["schemas"]["Limits"];
@@ -1372,11 +1372,10 @@ export interface components {
              *         "name": "ci",
              *         "prefix": "ork_3fKz",
              *         "scopes": [
-             *           "agent:read",
-             *           "ide:read"
+             *           "agent:control"
              *         ],
-             *         "createdAt": 1763587872500,
-             *         "expiresAt": 1763760672500,
+             *         "createdAt": 1763674272500,
+             *         "expiresAt": 1763674272500,
              *         "lastUsedAt": 1763674272500
              *       }
              *     ]
@@ -1400,12 +1399,12 @@ export interface components {
             month: string;
             /**
              * @description Calls by API key so far.
-             * @example 1234
+             * @example 1
              */
             calls: number;
             /**
              * @description Calls that the plan allows in a month; null for any number.
-             * @example 50000
+             * @example 20
              */
             limit: number | null;
         };
@@ -1413,32 +1412,32 @@ export interface components {
         Limits: {
             /**
              * @description Requests per minute of one API key.
-             * @example 120
+             * @example 1
              */
             requestsPerMinutePerKey: number;
             /**
              * @description Requests per minute of one dashboard session.
-             * @example 600
+             * @example 1
              */
             requestsPerMinutePerSession: number;
             /**
              * @description Requests per minute of one address.
-             * @example 60
+             * @example 1
              */
             requestsPerMinutePerIp: number;
             /**
              * @description Requests per 5 minutes of one address to routes that take credentials.
-             * @example 10
+             * @example 1
              */
             authRequestsPerFiveMinutes: number;
             /**
              * @description Calls that the plan allows in a month; null for any number.
-             * @example 50000
+             * @example 1
              */
             callsPerMonth: number | null;
             /**
              * @description Webhooks that the plan allows; null for any number.
-             * @example 10
+             * @example 1
              */
             webhooks: number | null;
         };
@@ -1462,19 +1461,18 @@ export interface components {
             /**
              * @description What the key may do.
              * @example [
-             *       "agent:read",
-             *       "ide:read"
+             *       "agent:control"
              *     ]
              */
             scopes: ("agent:control" | "agent:read" | "ide:control" | "ide:read" | "terminal:exec" | "webhook:manage")[];
             /**
              * @description When it was made, in epoch milliseconds.
-             * @example 1763587872500
+             * @example 1763674272500
              */
             createdAt: number;
             /**
              * @description When it expires, in epoch milliseconds; null for never.
-             * @example 1763760672500
+             * @example 1763674272500
              */
             expiresAt: number | null;
             /**
@@ -1505,12 +1503,12 @@ export interface components {
             cursor: string;
             /**
              * @description The event's id: the same in a webhook's delivery.
-             * @example evt_01kan6c4t6fzq8h7w0m3x9r4ct
+             * @example evt_01kan6a5d2fzq8h7w0m3x9r4ct
              */
             id: string;
             /**
              * @description The event's name.
-             * @example agent:waiting_approval
+             * @example agent:generating_started
              * @enum {string}
              */
             event: "agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test";
@@ -1552,9 +1550,8 @@ export interface components {
             /**
              * @description What is specific to this kind of event.
              * @example {
-             *       "chatTitle": "Tests for the parser",
-             *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *       "timestamp": 1763674272500
+             *       "chatTitle": "Fix the tests",
+             *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
              *     }
              */
             payload: Record<string, never>;
@@ -1629,13 +1626,13 @@ export interface components {
              * @example [
              *       {
              *         "id": "mode",
-             *         "label": "Mode",
+             *         "label": "Model",
              *         "type": "select",
              *         "options": [
              *           "default",
              *           "plan"
              *         ],
-             *         "value": "default"
+             *         "value": "plan"
              *       }
              *     ]
              */
@@ -1658,17 +1655,12 @@ export interface components {
              *           "id": "1",
              *           "label": "Yes",
              *           "kind": "allow_once"
-             *         },
-             *         {
-             *           "id": "3",
-             *           "label": "No",
-             *           "kind": "reject_once"
              *         }
              *       ],
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -1726,7 +1718,7 @@ export interface components {
             id: string;
             /**
              * @description The label to show before the value.
-             * @example Mode
+             * @example Model
              */
             label: string;
             /**
@@ -1745,7 +1737,7 @@ export interface components {
             options: string[];
             /**
              * @description The current value: text for a `select`, a boolean for a `toggle`; null if it is not known.
-             * @example default
+             * @example plan
              */
             value: string | boolean | null;
         };
@@ -1781,11 +1773,6 @@ export interface components {
              *         "id": "1",
              *         "label": "Yes",
              *         "kind": "allow_once"
-             *       },
-             *       {
-             *         "id": "3",
-             *         "label": "No",
-             *         "kind": "reject_once"
              *       }
              *     ]
              */
@@ -1794,8 +1781,8 @@ export interface components {
              * @description The changes that the question is about, of 64 KiB at most; null if they are not known. `message` has them as text after its first line.
              * @example [
              *       {
-             *         "path": "/home/ada/project/parser.py",
-             *         "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         "path": "src/parser.py",
+             *         "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *       }
              *     ]
              */
@@ -1805,13 +1792,13 @@ export interface components {
         FileDiff: {
             /**
              * @description The file's path, as the agent names it.
-             * @example /home/ada/project/parser.py
+             * @example src/parser.py
              */
             path: string;
             /**
              * @description The changes as a unified patch; empty if they are not known. A line that begins with `\ [outrider:` says that the rest is left out.
-             * @example --- a/home/ada/project/parser.py
-             *     +++ b/home/ada/project/parser.py
+             * @example --- a/src/parser.py
+             *     +++ b/src/parser.py
              *     @@ -7,1 +7,1 @@
              *     -    return None
              *     +    return tree
@@ -1822,7 +1809,7 @@ export interface components {
         AgentSummary: {
             /**
              * @description The agent's type, for `agentType`.
-             * @example claude
+             * @example claude-code
              */
             type: string;
             /**
@@ -1832,7 +1819,7 @@ export interface components {
             name: string;
             /**
              * @description What the agent is doing.
-             * @example idle
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
@@ -1849,17 +1836,12 @@ export interface components {
              *           "id": "1",
              *           "label": "Yes",
              *           "kind": "allow_once"
-             *         },
-             *         {
-             *           "id": "3",
-             *           "label": "No",
-             *           "kind": "reject_once"
              *         }
              *       ],
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -1923,17 +1905,12 @@ export interface components {
              *               "id": "1",
              *               "label": "Yes",
              *               "kind": "allow_once"
-             *             },
-             *             {
-             *               "id": "3",
-             *               "label": "No",
-             *               "kind": "reject_once"
              *             }
              *           ],
              *           "diff": [
              *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *               "path": "src/parser.py",
+             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *             }
              *           ]
              *         },
@@ -1972,7 +1949,7 @@ export interface components {
             statusCode: number | null;
             /**
              * @description The first 16 KiB of the receiver's response; null if there was none.
-             * @example
+             * @example response body
              */
             responseBody: string | null;
             /**
@@ -1982,12 +1959,12 @@ export interface components {
             error: string | null;
             /**
              * @description When it began, in epoch milliseconds.
-             * @example 1763674272460
+             * @example 1763674272500
              */
             startedAt: number;
             /**
              * @description Its duration in milliseconds.
-             * @example 40
+             * @example 1
              */
             durationMs: number;
         };
@@ -2015,7 +1992,7 @@ export interface components {
             action: string;
             /**
              * @description The id of what it was about; null where there was nothing.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
              */
             target: string | null;
             /**
@@ -2044,7 +2021,7 @@ export interface components {
              *         "at": 1763674272500,
              *         "principal": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
              *         "action": "terminal",
-             *         "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
              *         "outcome": 200,
              *         "address": "203.0.113.9",
              *         "requestId": "019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26"
@@ -2067,7 +2044,7 @@ export interface components {
             oldPath: string | null;
             /**
              * @description What has happened to it. `untracked`: it is new, and git does not track it yet.
-             * @example modified
+             * @example added
              * @enum {unknown}
              */
             status: "added" | "deleted" | "modified" | "renamed" | "untracked";
@@ -2078,12 +2055,12 @@ export interface components {
             additions: number;
             /**
              * @description The number of lines that were removed.
-             * @example 0
+             * @example 1
              */
             deletions: number;
             /**
              * @description Whether it is a binary file: its contents are not in the patch, and no lines are counted.
-             * @example false
+             * @example true
              */
             binary: boolean;
         };
@@ -2096,17 +2073,17 @@ export interface components {
             success: boolean;
             /**
              * @description The current branch; null if `HEAD` is detached.
-             * @example main
+             * @example topic
              */
             branch: string | null;
             /**
              * @description What was compared with.
-             * @example HEAD
+             * @example main
              */
             base: string;
             /**
              * @description The number of commits that the current branch has and the base has not.
-             * @example 0
+             * @example 1
              */
             ahead: number;
             /**
@@ -2115,23 +2092,26 @@ export interface components {
              *       {
              *         "path": "src/parser.py",
              *         "oldPath": null,
-             *         "status": "modified",
+             *         "status": "added",
              *         "additions": 1,
-             *         "deletions": 0,
-             *         "binary": false
+             *         "deletions": 1,
+             *         "binary": true
              *       }
              *     ]
              */
             files: components["schemas"]["ChangedFile"][];
             /**
              * @description The changes as a patch of git, with untracked files as new ones; 1 MiB at most.
-             * @example diff --git a/src/parser.py b/src/parser.py
-             *     …
+             * @example --- a/src/parser.py
+             *     +++ b/src/parser.py
+             *     @@ -7,1 +7,1 @@
+             *     -    return None
+             *     +    return tree
              */
             patch: string;
             /**
              * @description Whether files or a part of the patch were left out.
-             * @example false
+             * @example true
              */
             truncated: boolean;
         };
@@ -2173,42 +2153,12 @@ export interface components {
              * @example [
              *       {
              *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
-             *         "index": 0,
+             *         "index": 1,
              *         "role": "user",
              *         "kind": "text",
              *         "content": "Write a test for the parser",
-             *         "timestamp": 1763674212500,
+             *         "timestamp": 1763674272500,
              *         "tool": null,
-             *         "source": null
-             *       },
-             *       {
-             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
-             *         "index": 1,
-             *         "role": "assistant",
-             *         "kind": "tool_call",
-             *         "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
-             *         "timestamp": 1763674242500,
-             *         "tool": {
-             *           "id": "toolu_1",
-             *           "kind": "execute",
-             *           "title": "sed -i s/None/tree/ parser.py",
-             *           "status": "completed",
-             *           "exitCode": 0,
-             *           "diff": [
-             *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
-             *             }
-             *           ],
-             *           "locations": [
-             *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "line": 7
-             *             }
-             *           ],
-             *           "startedAt": 1763674242500,
-             *           "endedAt": 1763674243500
-             *         },
              *         "source": null
              *       }
              *     ]
@@ -2224,17 +2174,12 @@ export interface components {
              *           "id": "1",
              *           "label": "Yes",
              *           "kind": "allow_once"
-             *         },
-             *         {
-             *           "id": "3",
-             *           "label": "No",
-             *           "kind": "reject_once"
              *         }
              *       ],
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -2242,7 +2187,7 @@ export interface components {
             pendingAction: components["schemas"]["PendingAction"] | null;
             /**
              * @description The number of messages in the chat, including those that are not returned.
-             * @example 2
+             * @example 1
              */
             totalMessages: number;
             /**
@@ -2266,7 +2211,7 @@ export interface components {
         Message: {
             /**
              * @description The message's id, for `after`. It never changes.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3z
+             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
              */
             id: string;
             /**
@@ -2276,48 +2221,48 @@ export interface components {
             index: number;
             /**
              * @description Who wrote it.
-             * @example assistant
+             * @example user
              * @enum {unknown}
              */
             role: "assistant" | "system" | "tool" | "user";
             /**
              * @description Whether it is text, thinking, a tool call or the result of one.
-             * @example tool_call
+             * @example text
              * @enum {unknown}
              */
             kind: "text" | "thinking" | "tool_call" | "tool_result";
             /**
              * @description The text; for a tool call, the tool and its arguments.
-             * @example {"id":"toolu_1","name":"Bash","input":{"command":"sed -i s/None/tree/ parser.py"}}
+             * @example Write a test for the parser
              */
             content: string;
             /**
              * @description When it was written, in epoch milliseconds.
-             * @example 1763674242500
+             * @example 1763674272500
              */
             timestamp: number;
             /**
              * @description Of a `tool_call` and its `tool_result`, what is known of the call; null of other messages. A call that was read while it ran gets its end later; the result has it.
              * @example {
              *       "id": "toolu_1",
-             *       "kind": "execute",
-             *       "title": "sed -i s/None/tree/ parser.py",
+             *       "kind": "edit",
+             *       "title": "Fix the tests",
              *       "status": "completed",
              *       "exitCode": 0,
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ],
              *       "locations": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "line": 7
+             *           "path": "src/parser.py",
+             *           "line": 1
              *         }
              *       ],
-             *       "startedAt": 1763674242500,
-             *       "endedAt": 1763674243500
+             *       "startedAt": 1763674272500,
+             *       "endedAt": null
              *     }
              */
             tool: components["schemas"]["Tool"] | null;
@@ -2336,13 +2281,13 @@ export interface components {
             id: string;
             /**
              * @description What the tool does.
-             * @example execute
+             * @example edit
              * @enum {unknown}
              */
             kind: "edit" | "execute" | "fetch" | "other" | "read" | "search";
             /**
              * @description The call in a line for people, such as the command; else the tool's name.
-             * @example sed -i s/None/tree/ parser.py
+             * @example Fix the tests
              */
             title: string;
             /**
@@ -2359,8 +2304,8 @@ export interface components {
              * @description The files that the call changes; 256 KiB of patches at most, 64 KiB in an event.
              * @example [
              *       {
-             *         "path": "/home/ada/project/parser.py",
-             *         "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         "path": "src/parser.py",
+             *         "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *       }
              *     ]
              */
@@ -2369,20 +2314,20 @@ export interface components {
              * @description The places that it is about.
              * @example [
              *       {
-             *         "path": "/home/ada/project/parser.py",
-             *         "line": 7
+             *         "path": "src/parser.py",
+             *         "line": 1
              *       }
              *     ]
              */
             locations: components["schemas"]["FileLocation"][];
             /**
              * @description When it began, in epoch milliseconds; null if it is not known.
-             * @example 1763674242500
+             * @example 1763674272500
              */
             startedAt: number | null;
             /**
              * @description When it ended, in epoch milliseconds; null until then, or if it is not known.
-             * @example 1763674243500
+             * @example 1763674272500
              */
             endedAt: number | null;
         };
@@ -2390,12 +2335,12 @@ export interface components {
         FileLocation: {
             /**
              * @description The file's path, as the agent names it.
-             * @example /home/ada/project/parser.py
+             * @example src/parser.py
              */
             path: string;
             /**
              * @description The line, from 1; null if it is not known.
-             * @example 7
+             * @example 1
              */
             line: number | null;
         };
@@ -2424,9 +2369,7 @@ export interface components {
             /**
              * @description The client's own state, as any JSON object.
              * @example {
-             *       "activeConversation": {
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
-             *       }
+             *       "name": {}
              *     }
              */
             frontendSnapshot?: Record<string, never> | null;
@@ -2442,36 +2385,29 @@ export interface components {
              * @description The debug bundle.
              * @example {
              *       "session": {
-             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *         "type": "claude-code",
-             *         "status": "idle"
+             *         "name": {}
              *       },
              *       "provider": {
-             *         "type": "claude-code",
-             *         "installed": true
+             *         "name": {}
              *       },
              *       "parser": {
-             *         "rule": "idle: an empty prompt"
+             *         "name": {}
              *       },
              *       "terminal": {
-             *         "source": "screen",
-             *         "text": "> "
+             *         "name": {}
              *       },
              *       "messages": [
              *         {
-             *           "role": "user",
-             *           "content": "Write a test for the parser"
+             *           "name": {}
              *         }
              *       ],
              *       "events": [
              *         {
-             *           "event": "agent:generating_completed",
-             *           "duration": 12.5
+             *           "name": {}
              *         }
              *       ],
              *       "versions": {
-             *         "outrider": "1.0.0",
-             *         "protocol": "1"
+             *         "name": "versions"
              *       },
              *       "frontendSnapshot": {
              *         "activeConversation": {
@@ -2479,23 +2415,24 @@ export interface components {
              *         }
              *       },
              *       "redactions": {
-             *         "jwt": 1
+             *         "name": 1
              *       },
              *       "truncated": true,
              *       "omitted": [
-             *         "messages: the first 2 of 20"
+             *         "omitted"
              *       ],
              *       "problems": [
-             *         "provider: not there within 5 s"
+             *         "problems"
              *       ],
-             *       "screenshot": null
+             *       "screenshot": {
+             *         "name": {}
+             *       }
              *     }
              */
             bundle: components["schemas"]["DebugBundle"];
             /**
              * @description The same as text, to paste into an issue report.
-             * @example # Outrider debug bundle
-             *     …
+             * @example Write a test for the parser
              */
             text: string;
         };
@@ -2504,32 +2441,28 @@ export interface components {
             /**
              * @description The session, as `GET …/status` of its machine shows it.
              * @example {
-             *       "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *       "type": "claude-code",
-             *       "status": "idle"
+             *       "name": {}
              *     }
              */
             session: Record<string, never>;
             /**
              * @description The kind of agent, and the path of its program; null if unknown.
              * @example {
-             *       "type": "claude-code",
-             *       "installed": true
+             *       "name": {}
              *     }
              */
             provider: Record<string, never> | null;
             /**
              * @description What was observed of the agent and how its status was determined; fields vary by kind.
              * @example {
-             *       "rule": "idle: an empty prompt"
+             *       "name": {}
              *     }
              */
             parser: Record<string, never>;
             /**
              * @description `source` and `text`: the tail of the agent's screen, or of its standard error; null if it has neither.
              * @example {
-             *       "source": "screen",
-             *       "text": "> "
+             *       "name": {}
              *     }
              */
             terminal: Record<string, never> | null;
@@ -2537,8 +2470,7 @@ export interface components {
              * @description The last 20 messages of the chat, oldest first.
              * @example [
              *       {
-             *         "role": "user",
-             *         "content": "Write a test for the parser"
+             *         "name": {}
              *       }
              *     ]
              */
@@ -2547,8 +2479,7 @@ export interface components {
              * @description The session's last events since the start of the machine agent, oldest first.
              * @example [
              *       {
-             *         "event": "agent:generating_completed",
-             *         "duration": 12.5
+             *         "name": {}
              *       }
              *     ]
              */
@@ -2556,8 +2487,7 @@ export interface components {
             /**
              * @description The versions of Outrider, its protocol, Python, the system, and tmux if it is used.
              * @example {
-             *       "outrider": "1.0.0",
-             *       "protocol": "1"
+             *       "name": "versions"
              *     }
              */
             versions: {
@@ -2575,7 +2505,7 @@ export interface components {
             /**
              * @description How many secrets of each kind were removed.
              * @example {
-             *       "jwt": 1
+             *       "name": 1
              *     }
              */
             redactions: {
@@ -2589,24 +2519,21 @@ export interface components {
             /**
              * @description What was cut.
              * @example [
-             *       "messages: the first 2 of 20"
+             *       "omitted"
              *     ]
              */
             omitted: string[];
             /**
              * @description The parts that could not be read, and why.
              * @example [
-             *       "provider: not there within 5 s"
+             *       "problems"
              *     ]
              */
             problems: string[];
             /**
              * @description `format`, `width`, `height` and `data` (base64) of a small picture of an IDE's window; null if there is none.
              * @example {
-             *       "format": "jpeg",
-             *       "width": 320,
-             *       "height": 200,
-             *       "data": "/9j/4AAQSkZJRg=="
+             *       "name": {}
              *     }
              */
             screenshot: Record<string, never> | null;
@@ -2619,18 +2546,13 @@ export interface components {
              *       {
              *         "type": "text",
              *         "text": "What is on this picture?"
-             *       },
-             *       {
-             *         "type": "image",
-             *         "mimeType": "image/png",
-             *         "data": "iVBORw0KGgo="
              *       }
              *     ]
              */
             parts?: (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
             /**
              * @description The text for agents that do not accept pictures, if the message has one.
-             * @example What is on the picture that I cannot show you?
+             * @example text fallback
              */
             textFallback?: string | null;
         };
@@ -2644,7 +2566,7 @@ export interface components {
             type: "text";
             /**
              * @description The text.
-             * @example What is on this picture?
+             * @example Write a test for the parser
              */
             text: string;
         };
@@ -2671,7 +2593,7 @@ export interface components {
         CliEntry: {
             /**
              * @description The target id of the most recently used session of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
              */
             id: string;
             /**
@@ -2718,7 +2640,7 @@ export interface components {
         Cursor: {
             /**
              * @description The column.
-             * @example 2
+             * @example 1
              */
             x: number;
             /**
@@ -2758,23 +2680,23 @@ export interface components {
              * @description The running IDEs, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *         "type": "jupyterlab",
              *         "name": "JupyterLab",
              *         "cdpConnected": true,
-             *         "sessionId": "session_01kan63d2gfk4t9y0d5mr8x3jc",
-             *         "status": "idle",
-             *         "title": "Plot the samples",
+             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "status": "waiting_approval",
+             *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
              *           "name": "project"
              *         },
-             *         "lastActivityAt": 1763674267500,
+             *         "lastActivityAt": 1763674272500,
              *         "agents": [
              *           {
-             *             "type": "claude",
+             *             "type": "claude-code",
              *             "name": "Claude",
-             *             "status": "idle"
+             *             "status": "waiting_approval"
              *           }
              *         ]
              *       }
@@ -2785,7 +2707,7 @@ export interface components {
              * @description The running terminal agents, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *         "type": "claude-code",
              *         "name": "Claude Code",
              *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -2812,7 +2734,7 @@ export interface components {
             version: string;
             /**
              * @description When it connected, in epoch milliseconds; null if it never did.
-             * @example 1763670672500
+             * @example 1763674272500
              */
             connectedAt: number | null;
             /**
@@ -2835,7 +2757,7 @@ export interface components {
         IdeEntry: {
             /**
              * @description The target id of the most recently used IDE of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
              */
             id: string;
             /**
@@ -2855,18 +2777,18 @@ export interface components {
             cdpConnected: boolean;
             /**
              * @description The session's id.
-             * @example session_01kan63d2gfk4t9y0d5mr8x3jc
+             * @example session_01kan62c1fej3s8x9c4kq7w2hb
              */
             sessionId: string;
             /**
              * @description What the agent that was used last is doing.
-             * @example idle
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
             /**
              * @description The chat's title; null if it has none.
-             * @example Plot the samples
+             * @example Fix the tests
              */
             title: string | null;
             /**
@@ -2879,16 +2801,16 @@ export interface components {
             workspace: components["schemas"]["Workspace"] | null;
             /**
              * @description When its status last changed or it was last sent a message, in epoch milliseconds.
-             * @example 1763674267500
+             * @example 1763674272500
              */
             lastActivityAt: number;
             /**
              * @description The agents inside the IDE.
              * @example [
              *       {
-             *         "type": "claude",
+             *         "type": "claude-code",
              *         "name": "Claude",
-             *         "status": "idle"
+             *         "status": "waiting_approval"
              *       }
              *     ]
              */
@@ -2907,30 +2829,30 @@ export interface components {
              *         "cdpConnected": true,
              *         "ides": [
              *           {
-             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
+             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *             "type": "jupyterlab",
              *             "name": "JupyterLab",
              *             "cdpConnected": true,
-             *             "sessionId": "session_01kan63d2gfk4t9y0d5mr8x3jc",
-             *             "status": "idle",
-             *             "title": "Plot the samples",
+             *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *             "status": "waiting_approval",
+             *             "title": "Fix the tests",
              *             "workspace": {
              *               "path": "/home/ada/project",
              *               "name": "project"
              *             },
-             *             "lastActivityAt": 1763674267500,
+             *             "lastActivityAt": 1763674272500,
              *             "agents": [
              *               {
-             *                 "type": "claude",
+             *                 "type": "claude-code",
              *                 "name": "Claude",
-             *                 "status": "idle"
+             *                 "status": "waiting_approval"
              *               }
              *             ]
              *           }
              *         ],
              *         "clis": [
              *           {
-             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *             "type": "claude-code",
              *             "name": "Claude Code",
              *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -2945,7 +2867,7 @@ export interface components {
              *         ],
              *         "acps": [],
              *         "version": "1.0.0",
-             *         "connectedAt": 1763670672500,
+             *         "connectedAt": 1763674272500,
              *         "lastSeenAt": 1763674272500,
              *         "connected": true,
              *         "reconnecting": true
@@ -2985,23 +2907,23 @@ export interface components {
              * @description The running IDEs, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *         "type": "jupyterlab",
              *         "name": "JupyterLab",
              *         "cdpConnected": true,
-             *         "sessionId": "session_01kan63d2gfk4t9y0d5mr8x3jc",
-             *         "status": "idle",
-             *         "title": "Plot the samples",
+             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "status": "waiting_approval",
+             *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
              *           "name": "project"
              *         },
-             *         "lastActivityAt": 1763674267500,
+             *         "lastActivityAt": 1763674272500,
              *         "agents": [
              *           {
-             *             "type": "claude",
+             *             "type": "claude-code",
              *             "name": "Claude",
-             *             "status": "idle"
+             *             "status": "waiting_approval"
              *           }
              *         ]
              *       }
@@ -3012,7 +2934,7 @@ export interface components {
              * @description The running terminal agents, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
              *         "type": "claude-code",
              *         "name": "Claude Code",
              *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -3039,7 +2961,7 @@ export interface components {
             version: string;
             /**
              * @description When it connected, in epoch milliseconds; null if it never did.
-             * @example 1763670672500
+             * @example 1763674272500
              */
             connectedAt: number | null;
             /**
@@ -3067,7 +2989,7 @@ export interface components {
              *         0.35,
              *         0.3
              *       ],
-             *       "uptime": 86400.5
+             *       "uptime": 1
              *     }
              */
             machine: components["schemas"]["Machine"] | null;
@@ -3087,7 +3009,7 @@ export interface components {
              *           "name": "project"
              *         },
              *         "model": "opus",
-             *         "createdAt": 1763674200000,
+             *         "createdAt": 1763674272500,
              *         "lastActivityAt": 1763674272500,
              *         "pendingAction": {
              *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
@@ -3097,23 +3019,24 @@ export interface components {
              *               "id": "1",
              *               "label": "Yes",
              *               "kind": "allow_once"
-             *             },
-             *             {
-             *               "id": "3",
-             *               "label": "No",
-             *               "kind": "reject_once"
              *             }
              *           ],
              *           "diff": [
              *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *               "path": "src/parser.py",
+             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *             }
              *           ]
              *         },
              *         "error": null,
              *         "cdpConnected": false,
-             *         "agents": [],
+             *         "agents": [
+             *           {
+             *             "type": "claude-code",
+             *             "name": "Claude",
+             *             "status": "waiting_approval"
+             *           }
+             *         ],
              *         "state": "running",
              *         "endedAt": null,
              *         "endReason": null,
@@ -3123,7 +3046,7 @@ export interface components {
              *           "branch": "topic",
              *           "path": "/home/ada/project.worktrees/topic",
              *           "removed": false,
-             *           "created": true
+             *           "created": false
              *         }
              *       }
              *     ]
@@ -3138,7 +3061,8 @@ export interface components {
              *         "displayName": "Claude Code",
              *         "installed": true,
              *         "path": "/usr/local/bin/claude",
-             *         "verified": true
+             *         "verified": true,
+             *         "demo": false
              *       }
              *     ]
              */
@@ -3202,7 +3126,7 @@ export interface components {
             loadavg: number[];
             /**
              * @description Seconds since the machine was started.
-             * @example 86400.5
+             * @example 1
              */
             uptime: number;
         };
@@ -3260,7 +3184,7 @@ export interface components {
             model: string | null;
             /**
              * @description When the session was launched, in epoch milliseconds.
-             * @example 1763674200000
+             * @example 1763674272500
              */
             createdAt: number;
             /**
@@ -3278,17 +3202,12 @@ export interface components {
              *           "id": "1",
              *           "label": "Yes",
              *           "kind": "allow_once"
-             *         },
-             *         {
-             *           "id": "3",
-             *           "label": "No",
-             *           "kind": "reject_once"
              *         }
              *       ],
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -3306,7 +3225,13 @@ export interface components {
             cdpConnected: boolean;
             /**
              * @description The agents inside an IDE. Empty for other agents.
-             * @example []
+             * @example [
+             *       {
+             *         "type": "claude-code",
+             *         "name": "Claude",
+             *         "status": "waiting_approval"
+             *       }
+             *     ]
              */
             agents: components["schemas"]["AgentSummary"][];
             /**
@@ -3322,7 +3247,7 @@ export interface components {
             endedAt: number | null;
             /**
              * @description Why the session ended; null while it is running, or if the machine did not say it.
-             * @example stopped
+             * @example crashed
              */
             endReason: ("crashed" | "exited" | "machine_restarted" | "stopped") | null;
             /**
@@ -3341,7 +3266,7 @@ export interface components {
              *       "branch": "topic",
              *       "path": "/home/ada/project.worktrees/topic",
              *       "removed": false,
-             *       "created": true
+             *       "created": false
              *     }
              */
             worktree: components["schemas"]["Worktree"] | null;
@@ -3365,7 +3290,7 @@ export interface components {
             removed: boolean;
             /**
              * @description Whether Outrider created it: it removes no other. False from older machine agents.
-             * @example true
+             * @example false
              */
             created: boolean;
         };
@@ -3439,24 +3364,24 @@ export interface components {
              *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
              *       "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
              *       "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-             *       "event": "agent:generating_completed",
-             *       "status": "succeeded",
+             *       "event": "agent:generating_started",
+             *       "status": "failed",
              *       "statusCode": 204,
-             *       "responseBody": "",
-             *       "error": null,
+             *       "responseBody": "response body",
+             *       "error": "The receiver did not answer within 10 s",
              *       "attempt": 1,
-             *       "durationMs": 40,
-             *       "createdAt": 1763674272440,
+             *       "durationMs": 1,
+             *       "createdAt": 1763674272500,
              *       "completedAt": 1763674272500,
-             *       "nextAttemptAt": null,
+             *       "nextAttemptAt": 1763674272500,
              *       "attempts": [
              *         {
              *           "attempt": 1,
              *           "statusCode": 204,
-             *           "responseBody": "",
-             *           "error": null,
-             *           "startedAt": 1763674272460,
-             *           "durationMs": 40
+             *           "responseBody": "response body",
+             *           "error": "The receiver did not answer within 10 s",
+             *           "startedAt": 1763674272500,
+             *           "durationMs": 1
              *         }
              *       ]
              *     }
@@ -3482,13 +3407,13 @@ export interface components {
             eventId: string;
             /**
              * @description The event's name.
-             * @example agent:generating_completed
+             * @example agent:generating_started
              * @enum {string}
              */
             event: "agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test";
             /**
              * @description `pending` while more attempts follow.
-             * @example succeeded
+             * @example failed
              * @enum {unknown}
              */
             status: "failed" | "pending" | "succeeded";
@@ -3499,7 +3424,7 @@ export interface components {
             statusCode: number | null;
             /**
              * @description The first 16 KiB of the receiver's newest response; null if there was none.
-             * @example
+             * @example response body
              */
             responseBody: string | null;
             /**
@@ -3514,12 +3439,12 @@ export interface components {
             attempt: number;
             /**
              * @description The duration of the newest attempt in milliseconds; null before the first one.
-             * @example 40
+             * @example 1
              */
             durationMs: number | null;
             /**
              * @description When the delivery was created, in epoch milliseconds.
-             * @example 1763674272440
+             * @example 1763674272500
              */
             createdAt: number;
             /**
@@ -3529,7 +3454,7 @@ export interface components {
             completedAt: number | null;
             /**
              * @description When the next attempt is due, in epoch milliseconds; null if there is none.
-             * @example 1763674277500
+             * @example 1763674272500
              */
             nextAttemptAt: number | null;
             /**
@@ -3538,10 +3463,10 @@ export interface components {
              *       {
              *         "attempt": 1,
              *         "statusCode": 204,
-             *         "responseBody": "",
-             *         "error": null,
-             *         "startedAt": 1763674272460,
-             *         "durationMs": 40
+             *         "responseBody": "response body",
+             *         "error": "The receiver did not answer within 10 s",
+             *         "startedAt": 1763674272500,
+             *         "durationMs": 1
              *       }
              *     ]
              */
@@ -3566,13 +3491,13 @@ export interface components {
             eventId: string;
             /**
              * @description The event's name.
-             * @example agent:generating_completed
+             * @example agent:generating_started
              * @enum {string}
              */
             event: "agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test";
             /**
              * @description `pending` while more attempts follow.
-             * @example succeeded
+             * @example failed
              * @enum {unknown}
              */
             status: "failed" | "pending" | "succeeded";
@@ -3583,7 +3508,7 @@ export interface components {
             statusCode: number | null;
             /**
              * @description The first 16 KiB of the receiver's newest response; null if there was none.
-             * @example
+             * @example response body
              */
             responseBody: string | null;
             /**
@@ -3598,12 +3523,12 @@ export interface components {
             attempt: number;
             /**
              * @description The duration of the newest attempt in milliseconds; null before the first one.
-             * @example 40
+             * @example 1
              */
             durationMs: number | null;
             /**
              * @description When the delivery was created, in epoch milliseconds.
-             * @example 1763674272440
+             * @example 1763674272500
              */
             createdAt: number;
             /**
@@ -3613,7 +3538,7 @@ export interface components {
             completedAt: number | null;
             /**
              * @description When the next attempt is due, in epoch milliseconds; null if there is none.
-             * @example 1763674277500
+             * @example 1763674272500
              */
             nextAttemptAt: number | null;
             /**
@@ -3622,10 +3547,10 @@ export interface components {
              *       {
              *         "attempt": 1,
              *         "statusCode": 204,
-             *         "responseBody": "",
-             *         "error": null,
-             *         "startedAt": 1763674272460,
-             *         "durationMs": 40
+             *         "responseBody": "response body",
+             *         "error": "The receiver did not answer within 10 s",
+             *         "startedAt": 1763674272500,
+             *         "durationMs": 1
              *       }
              *     ]
              */
@@ -3633,10 +3558,7 @@ export interface components {
             /**
              * @description The request's headers, those of the newest attempt. The signature differs in each attempt and is not stored.
              * @example {
-             *       "Content-Type": "application/json",
-             *       "X-Service-Event": "agent:generating_completed",
-             *       "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *       "X-Service-Attempt": "1"
+             *       "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
              *     }
              */
             requestHeaders: {
@@ -3644,7 +3566,7 @@ export interface components {
             };
             /**
              * @description The request's body, the same in every attempt.
-             * @example {"event": "agent:generating_completed", "timestamp": 1750000000000}
+             * @example {"event": "agent:generating_completed"}
              */
             requestBody: string;
         };
@@ -3657,24 +3579,24 @@ export interface components {
              *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
              *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
              *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-             *         "event": "agent:generating_completed",
-             *         "status": "succeeded",
+             *         "event": "agent:generating_started",
+             *         "status": "failed",
              *         "statusCode": 204,
-             *         "responseBody": "",
-             *         "error": null,
+             *         "responseBody": "response body",
+             *         "error": "The receiver did not answer within 10 s",
              *         "attempt": 1,
-             *         "durationMs": 40,
-             *         "createdAt": 1763674272440,
+             *         "durationMs": 1,
+             *         "createdAt": 1763674272500,
              *         "completedAt": 1763674272500,
-             *         "nextAttemptAt": null,
+             *         "nextAttemptAt": 1763674272500,
              *         "attempts": [
              *           {
              *             "attempt": 1,
              *             "statusCode": 204,
-             *             "responseBody": "",
-             *             "error": null,
-             *             "startedAt": 1763674272460,
-             *             "durationMs": 40
+             *             "responseBody": "response body",
+             *             "error": "The receiver did not answer within 10 s",
+             *             "startedAt": 1763674272500,
+             *             "durationMs": 1
              *           }
              *         ]
              *       }
@@ -3691,7 +3613,7 @@ export interface components {
         DeviceAuthorization: {
             /**
              * @description The machine's secret, with which it requests its token.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example device code
              */
             deviceCode: string;
             /**
@@ -3711,12 +3633,12 @@ export interface components {
             verificationUriComplete: string;
             /**
              * @description Seconds for which the code can be approved.
-             * @example 600
+             * @example 1
              */
             expiresIn: number;
             /**
              * @description Seconds that the machine waits between two polls for its token.
-             * @example 5
+             * @example 1
              */
             interval: number;
         };
@@ -3743,7 +3665,7 @@ export interface components {
             success: boolean;
             /**
              * @description Its path, relative to the session's directory; empty for that directory.
-             * @example src
+             * @example src/parser.py
              */
             path: string;
             /**
@@ -3759,7 +3681,7 @@ export interface components {
             entries: components["schemas"]["FileEntry"][];
             /**
              * @description Whether entries were left out.
-             * @example false
+             * @example true
              */
             truncated: boolean;
         };
@@ -3832,7 +3754,7 @@ export interface components {
             daemonId: string;
             /**
              * @description The token that opens the machine's connection. It is shown this once.
-             * @example omt_…
+             * @example Zm9yIGV4YW1wbGUgb25seQ
              */
             token: string;
             /**
@@ -3890,8 +3812,8 @@ export interface components {
              * @example [
              *       {
              *         "cursor": "0000000000000042",
-             *         "id": "evt_01kan6c4t6fzq8h7w0m3x9r4ct",
-             *         "event": "agent:waiting_approval",
+             *         "id": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+             *         "event": "agent:generating_started",
              *         "timestamp": 1763674272500,
              *         "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -3900,9 +3822,8 @@ export interface components {
              *         "ideType": "claude-code",
              *         "duration": 12.5,
              *         "payload": {
-             *           "chatTitle": "Tests for the parser",
-             *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *           "timestamp": 1763674272500
+             *           "chatTitle": "Fix the tests",
+             *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
              *         }
              *       }
              *     ]
@@ -3915,7 +3836,7 @@ export interface components {
             cursor: string;
             /**
              * @description `ok`: no selected event between `after` and `cursor` is missing; more may follow after `cursor`. `gap`: `after` is unknown or older than the log, so events may be missing; continue after `cursor`. `fresh`: there was no `after`, and these are the oldest events of the log.
-             * @example ok
+             * @example fresh
              * @enum {unknown}
              */
             resume: "fresh" | "gap" | "ok";
@@ -3939,18 +3860,17 @@ export interface components {
             size: number;
             /**
              * @description Its text, 512 KiB at most; null if it is binary.
-             * @example import re
-             *     …
+             * @example Write a test for the parser
              */
             text: string | null;
             /**
              * @description Whether the end of the text was left out.
-             * @example false
+             * @example true
              */
             truncated: boolean;
             /**
              * @description Whether it is binary: it has a NUL byte.
-             * @example false
+             * @example true
              */
             binary: boolean;
         };
@@ -3986,7 +3906,7 @@ export interface components {
             success: boolean;
             /**
              * @description The agent's status after the turn: not `generating`.
-             * @example idle
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
@@ -4000,13 +3920,13 @@ export interface components {
             id: string;
             /**
              * @description The event's name.
-             * @example agent:generating_completed
+             * @example agent:generating_started
              * @enum {string}
              */
             event: "agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test";
             /**
              * @description The delivery's status.
-             * @example succeeded
+             * @example failed
              * @enum {unknown}
              */
             status: "failed" | "pending" | "succeeded";
@@ -4119,8 +4039,7 @@ export interface components {
             /**
              * @description A git worktree of the repository around `dir` to launch the agent in. Not for IDEs.
              * @example {
-             *       "branch": "topic",
-             *       "base": "main"
+             *       "branch": "topic"
              *     }
              */
             worktree?: components["schemas"]["NewWorktree"] | null;
@@ -4147,7 +4066,7 @@ export interface components {
             success: boolean;
             /**
              * @description The target id of the most recently used session of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
              */
             id: string;
             /**
@@ -4173,7 +4092,7 @@ export interface components {
             type: string;
             /**
              * @description What the agent is doing.
-             * @example idle
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
@@ -4190,12 +4109,12 @@ export interface components {
         LoggedIn: {
             /**
              * @description The session's token, for `Authorization: Bearer`.
-             * @example eyJhbGciOiJIUzI1NiIs…
+             * @example Zm9yIGV4YW1wbGUgb25seQ
              */
             token: string;
             /**
              * @description When the session ends, in epoch milliseconds.
-             * @example 1763717472500
+             * @example 1763674272500
              */
             expiresAt: number;
             /**
@@ -4281,7 +4200,7 @@ export interface components {
             code: string;
             /**
              * @description When it expires, in epoch milliseconds.
-             * @example 1763674872500
+             * @example 1763674272500
              */
             expiresAt: number;
         };
@@ -4440,7 +4359,7 @@ export interface components {
             after?: string | null;
             /**
              * @description The id of a message: return only those before it.
-             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
              */
             before?: string | null;
         };
@@ -4454,7 +4373,7 @@ export interface components {
             /**
              * @description Whose chat, and which part of it.
              * @example {
-             *       "limit": 20
+             *       "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code"
              *     }
              */
             payload?: components["schemas"]["ReadChat"] | null;
@@ -4476,7 +4395,7 @@ export interface components {
         ReplayRequest: {
             /**
              * @description Repeat deliveries that failed since this time, in epoch milliseconds.
-             * @example 1763670672500
+             * @example 1763674272500
              */
             since: number;
         };
@@ -4489,7 +4408,7 @@ export interface components {
             success: boolean;
             /**
              * @description The number of repeated deliveries.
-             * @example 3
+             * @example 1
              */
             count: number;
         };
@@ -4542,8 +4461,7 @@ export interface components {
             /**
              * @description The answer, and its target.
              * @example {
-             *       "action": "approve",
-             *       "actionId": "act_01kan67m4pf9et8r2c6h1d5v0x"
+             *       "action": "approve"
              *     }
              */
             payload: components["schemas"]["ResolveAction"];
@@ -4573,7 +4491,7 @@ export interface components {
             optionId: string;
             /**
              * @description What the agent is doing now.
-             * @example generating
+             * @example waiting_approval
              * @enum {unknown}
              */
             status: "error" | "generating" | "idle" | "waiting_approval";
@@ -4587,30 +4505,28 @@ export interface components {
             success: boolean;
             /**
              * @description The screen's width.
-             * @example 110
+             * @example 1
              */
             columns: number;
             /**
              * @description The screen's height.
-             * @example 36
+             * @example 1
              */
             rows: number;
             /**
              * @description The rows as plain text, separated by line breaks, without spaces at their ends.
-             * @example Done.
-             *     $
+             * @example Write a test for the parser
              */
             text: string;
             /**
              * @description The same with escape sequences for colors and styles.
-             * @example [32mDone.[0m
-             *     $
+             * @example ansi
              */
             ansi: string;
             /**
              * @description The place of the cursor.
              * @example {
-             *       "x": 2,
+             *       "x": 1,
              *       "y": 1
              *     }
              */
@@ -4654,7 +4570,7 @@ export interface components {
             /**
              * @description Which IDE, and how large.
              * @example {
-             *       "width": 1280
+             *       "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code"
              *     }
              */
             payload?: components["schemas"]["Screenshot"] | null;
@@ -4692,7 +4608,7 @@ export interface components {
              *       "parts": [
              *         {
              *           "type": "text",
-             *           "text": "Write a test for the parser"
+             *           "text": "What is on this picture?"
              *         }
              *       ]
              *     }
@@ -4735,8 +4651,8 @@ export interface components {
              * @description The sessions.
              * @example [
              *       {
-             *         "id": "session_01kan5vrt3fejs8x9c4kq7w2hb",
-             *         "createdAt": 1763670672500,
+             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "createdAt": 1763674272500,
              *         "lastSeenAt": 1763674272500,
              *         "address": "203.0.113.9",
              *         "userAgent": "Mozilla/5.0",
@@ -4750,12 +4666,12 @@ export interface components {
         SessionView: {
             /**
              * @description The session's id.
-             * @example session_01kan5vrt3fejs8x9c4kq7w2hb
+             * @example session_01kan62c1fej3s8x9c4kq7w2hb
              */
             id: string;
             /**
              * @description When it began, in epoch milliseconds.
-             * @example 1763670672500
+             * @example 1763674272500
              */
             createdAt: number;
             /**
@@ -4790,32 +4706,59 @@ export interface components {
              *         "kind": "cli",
              *         "type": "claude-code",
              *         "name": "Claude Code",
-             *         "status": "idle",
+             *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
              *           "name": "project"
              *         },
              *         "model": "opus",
-             *         "createdAt": 1763674200000,
-             *         "lastActivityAt": 1763674267500,
-             *         "pendingAction": null,
+             *         "createdAt": 1763674272500,
+             *         "lastActivityAt": 1763674272500,
+             *         "pendingAction": {
+             *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+             *           "message": "Edit parser.py?",
+             *           "options": [
+             *             {
+             *               "id": "1",
+             *               "label": "Yes",
+             *               "kind": "allow_once"
+             *             }
+             *           ],
+             *           "diff": [
+             *             {
+             *               "path": "src/parser.py",
+             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *             }
+             *           ]
+             *         },
              *         "error": null,
              *         "cdpConnected": false,
-             *         "agents": [],
-             *         "state": "ended",
-             *         "endedAt": 1763674272500,
-             *         "endReason": "stopped",
-             *         "resumable": true,
+             *         "agents": [
+             *           {
+             *             "type": "claude-code",
+             *             "name": "Claude",
+             *             "status": "waiting_approval"
+             *           }
+             *         ],
+             *         "state": "running",
+             *         "endedAt": null,
+             *         "endReason": null,
+             *         "resumable": false,
              *         "notResumable": null,
-             *         "worktree": null
+             *         "worktree": {
+             *           "branch": "topic",
+             *           "path": "/home/ada/project.worktrees/topic",
+             *           "removed": false,
+             *           "created": false
+             *         }
              *       }
              *     ]
              */
             sessions: components["schemas"]["Session"][];
             /**
              * @description What to give as `before` for the next page; absent if this is the last one. A page ends after `limit` sessions, or before that after 4 MiB.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
              */
             cursor?: string;
         };
@@ -4828,7 +4771,7 @@ export interface components {
             success: boolean;
             /**
              * @description How many were ended.
-             * @example 2
+             * @example 1
              */
             ended: number;
         };
@@ -4875,8 +4818,8 @@ export interface components {
             /**
              * @description What to stop.
              * @example {
-             *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *       "cliType": "claude-code"
+             *       "cliType": "claude-code",
+             *       "dir": "/home/ada/project"
              *     }
              */
             payload: components["schemas"]["StopCli"];
@@ -5002,12 +4945,12 @@ export interface components {
             output: string;
             /**
              * @description Whether the middle of a long output was left out.
-             * @example false
+             * @example true
              */
             truncated: boolean;
             /**
              * @description Its duration in milliseconds.
-             * @example 12
+             * @example 1
              */
             durationMs: number;
             /**
@@ -5020,7 +4963,7 @@ export interface components {
         TokenRequest: {
             /**
              * @description The device code, as it was given.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example device code
              */
             deviceCode: string;
         };
@@ -5047,42 +4990,12 @@ export interface components {
              * @example [
              *       {
              *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
-             *         "index": 0,
+             *         "index": 1,
              *         "role": "user",
              *         "kind": "text",
              *         "content": "Write a test for the parser",
-             *         "timestamp": 1763674212500,
+             *         "timestamp": 1763674272500,
              *         "tool": null,
-             *         "source": null
-             *       },
-             *       {
-             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
-             *         "index": 1,
-             *         "role": "assistant",
-             *         "kind": "tool_call",
-             *         "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
-             *         "timestamp": 1763674242500,
-             *         "tool": {
-             *           "id": "toolu_1",
-             *           "kind": "execute",
-             *           "title": "sed -i s/None/tree/ parser.py",
-             *           "status": "completed",
-             *           "exitCode": 0,
-             *           "diff": [
-             *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
-             *             }
-             *           ],
-             *           "locations": [
-             *             {
-             *               "path": "/home/ada/project/parser.py",
-             *               "line": 7
-             *             }
-             *           ],
-             *           "startedAt": 1763674242500,
-             *           "endedAt": 1763674243500
-             *         },
              *         "source": null
              *       }
              *     ]
@@ -5098,17 +5011,12 @@ export interface components {
              *           "id": "1",
              *           "label": "Yes",
              *           "kind": "allow_once"
-             *         },
-             *         {
-             *           "id": "3",
-             *           "label": "No",
-             *           "kind": "reject_once"
              *         }
              *       ],
              *       "diff": [
              *         {
-             *           "path": "/home/ada/project/parser.py",
-             *           "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "path": "src/parser.py",
+             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
              *         }
              *       ]
              *     }
@@ -5176,8 +5084,7 @@ export interface components {
             /**
              * @description The events that it is subscribed to; `*` stands for all.
              * @example [
-             *       "agent:generating_completed",
-             *       "agent:waiting_approval"
+             *       "agent:generating_started"
              *     ]
              */
             events: ("agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test" | "*")[];
@@ -5188,20 +5095,20 @@ export interface components {
             active: boolean;
             /**
              * @description When it was created, in epoch milliseconds.
-             * @example 1763587872500
+             * @example 1763674272500
              */
             createdAt: number;
             /**
              * @description When it was last changed, in epoch milliseconds.
-             * @example 1763587872500
+             * @example 1763674272500
              */
             updatedAt: number;
             /**
              * @description The newest delivery that has ended or will be retried; null before the first one.
              * @example {
              *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *       "event": "agent:generating_completed",
-             *       "status": "succeeded",
+             *       "event": "agent:generating_started",
+             *       "status": "failed",
              *       "statusCode": 204,
              *       "at": 1763674272500
              *     }
@@ -5217,7 +5124,7 @@ export interface components {
         WebhookChange: {
             /**
              * @description Whether to send events to it.
-             * @example false
+             * @example true
              */
             active: boolean;
         };
@@ -5230,20 +5137,19 @@ export interface components {
              *         "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
              *         "url": "https://example.org/hooks/outrider",
              *         "events": [
-             *           "agent:generating_completed",
-             *           "agent:waiting_approval"
+             *           "agent:generating_started"
              *         ],
              *         "active": true,
-             *         "createdAt": 1763587872500,
-             *         "updatedAt": 1763587872500,
+             *         "createdAt": 1763674272500,
+             *         "updatedAt": 1763674272500,
              *         "lastDelivery": {
              *           "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *           "event": "agent:generating_completed",
-             *           "status": "succeeded",
+             *           "event": "agent:generating_started",
+             *           "status": "failed",
              *           "statusCode": 204,
              *           "at": 1763674272500
              *         },
-             *         "disabledReason": null
+             *         "disabledReason": "The receiver answered 410 Gone"
              *       }
              *     ]
              */
@@ -5260,8 +5166,7 @@ export interface components {
             /**
              * @description The events to subscribe to; `*` stands for all.
              * @example [
-             *       "agent:generating_completed",
-             *       "agent:waiting_approval"
+             *       "agent:generating_started"
              *     ]
              */
             events: ("agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test" | "*")[];
@@ -5281,8 +5186,7 @@ export interface components {
             /**
              * @description The events that it is subscribed to; `*` stands for all.
              * @example [
-             *       "agent:generating_completed",
-             *       "agent:waiting_approval"
+             *       "agent:generating_started"
              *     ]
              */
             events: ("agent:generating_started" | "agent:generating_completed" | "agent:waiting_approval" | "agent:error" | "session:started" | "session:ended" | "session:updated" | "chat:message" | "approval:opened" | "approval:resolved" | "queue:changed" | "machine:connected" | "machine:disconnected" | "webhook:test" | "*")[];
@@ -5293,20 +5197,20 @@ export interface components {
             active: boolean;
             /**
              * @description When it was created, in epoch milliseconds.
-             * @example 1763587872500
+             * @example 1763674272500
              */
             createdAt: number;
             /**
              * @description When it was last changed, in epoch milliseconds.
-             * @example 1763587872500
+             * @example 1763674272500
              */
             updatedAt: number;
             /**
              * @description The newest delivery that has ended or will be retried; null before the first one.
              * @example {
              *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *       "event": "agent:generating_completed",
-             *       "status": "succeeded",
+             *       "event": "agent:generating_started",
+             *       "status": "failed",
              *       "statusCode": 204,
              *       "at": 1763674272500
              *     }
@@ -5654,30 +5558,30 @@ export interface operations {
                      *           "cdpConnected": true,
                      *           "ides": [
                      *             {
-                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
+                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *               "type": "jupyterlab",
                      *               "name": "JupyterLab",
                      *               "cdpConnected": true,
-                     *               "sessionId": "session_01kan63d2gfk4t9y0d5mr8x3jc",
-                     *               "status": "idle",
-                     *               "title": "Plot the samples",
+                     *               "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *               "status": "waiting_approval",
+                     *               "title": "Fix the tests",
                      *               "workspace": {
                      *                 "path": "/home/ada/project",
                      *                 "name": "project"
                      *               },
-                     *               "lastActivityAt": 1763674267500,
+                     *               "lastActivityAt": 1763674272500,
                      *               "agents": [
                      *                 {
-                     *                   "type": "claude",
+                     *                   "type": "claude-code",
                      *                   "name": "Claude",
-                     *                   "status": "idle"
+                     *                   "status": "waiting_approval"
                      *                 }
                      *               ]
                      *             }
                      *           ],
                      *           "clis": [
                      *             {
-                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *               "type": "claude-code",
                      *               "name": "Claude Code",
                      *               "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -5692,7 +5596,7 @@ export interface operations {
                      *           ],
                      *           "acps": [],
                      *           "version": "1.0.0",
-                     *           "connectedAt": 1763670672500,
+                     *           "connectedAt": 1763674272500,
                      *           "lastSeenAt": 1763674272500,
                      *           "connected": true,
                      *           "reconnecting": true
@@ -5753,17 +5657,12 @@ export interface operations {
                      *                 "id": "1",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
-                     *               },
-                     *               {
-                     *                 "id": "3",
-                     *                 "label": "No",
-                     *                 "kind": "reject_once"
                      *               }
                      *             ],
                      *             "diff": [
                      *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "path": "src/parser.py",
+                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *               }
                      *             ]
                      *           },
@@ -5833,30 +5732,30 @@ export interface operations {
                      *       "cdpConnected": true,
                      *       "ides": [
                      *         {
-                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
+                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *           "type": "jupyterlab",
                      *           "name": "JupyterLab",
                      *           "cdpConnected": true,
-                     *           "sessionId": "session_01kan63d2gfk4t9y0d5mr8x3jc",
-                     *           "status": "idle",
-                     *           "title": "Plot the samples",
+                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "status": "waiting_approval",
+                     *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
                      *             "name": "project"
                      *           },
-                     *           "lastActivityAt": 1763674267500,
+                     *           "lastActivityAt": 1763674272500,
                      *           "agents": [
                      *             {
-                     *               "type": "claude",
+                     *               "type": "claude-code",
                      *               "name": "Claude",
-                     *               "status": "idle"
+                     *               "status": "waiting_approval"
                      *             }
                      *           ]
                      *         }
                      *       ],
                      *       "clis": [
                      *         {
-                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *           "type": "claude-code",
                      *           "name": "Claude Code",
                      *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -5871,7 +5770,7 @@ export interface operations {
                      *       ],
                      *       "acps": [],
                      *       "version": "1.0.0",
-                     *       "connectedAt": 1763670672500,
+                     *       "connectedAt": 1763674272500,
                      *       "lastSeenAt": 1763674272500,
                      *       "connected": true,
                      *       "machine": {
@@ -5887,7 +5786,7 @@ export interface operations {
                      *           0.35,
                      *           0.3
                      *         ],
-                     *         "uptime": 86400.5
+                     *         "uptime": 1
                      *       },
                      *       "sessions": [
                      *         {
@@ -5903,7 +5802,7 @@ export interface operations {
                      *             "name": "project"
                      *           },
                      *           "model": "opus",
-                     *           "createdAt": 1763674200000,
+                     *           "createdAt": 1763674272500,
                      *           "lastActivityAt": 1763674272500,
                      *           "pendingAction": {
                      *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
@@ -5913,23 +5812,24 @@ export interface operations {
                      *                 "id": "1",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
-                     *               },
-                     *               {
-                     *                 "id": "3",
-                     *                 "label": "No",
-                     *                 "kind": "reject_once"
                      *               }
                      *             ],
                      *             "diff": [
                      *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "path": "src/parser.py",
+                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *               }
                      *             ]
                      *           },
                      *           "error": null,
                      *           "cdpConnected": false,
-                     *           "agents": [],
+                     *           "agents": [
+                     *             {
+                     *               "type": "claude-code",
+                     *               "name": "Claude",
+                     *               "status": "waiting_approval"
+                     *             }
+                     *           ],
                      *           "state": "running",
                      *           "endedAt": null,
                      *           "endReason": null,
@@ -5939,7 +5839,7 @@ export interface operations {
                      *             "branch": "topic",
                      *             "path": "/home/ada/project.worktrees/topic",
                      *             "removed": false,
-                     *             "created": true
+                     *             "created": false
                      *           }
                      *         }
                      *       ],
@@ -5950,7 +5850,8 @@ export interface operations {
                      *           "displayName": "Claude Code",
                      *           "installed": true,
                      *           "path": "/usr/local/bin/claude",
-                     *           "verified": true
+                     *           "verified": true,
+                     *           "demo": false
                      *         }
                      *       ],
                      *       "timestamp": 1763674272500
@@ -6047,8 +5948,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "command": "git status --short",
-                 *       "cwd": "/home/ada/project"
+                 *       "command": "git status --short"
                  *     }
                  */
                 "application/json": components["schemas"]["Terminal"];
@@ -6067,11 +5967,11 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "terminal": null,
+                     *       "terminal": "build",
                      *       "exitCode": 0,
                      *       "output": " M src/parser.py\n",
-                     *       "truncated": false,
-                     *       "durationMs": 12,
+                     *       "truncated": true,
+                     *       "durationMs": 1,
                      *       "cwd": "/home/ada/project"
                      *     }
                      */
@@ -6149,12 +6049,12 @@ export interface operations {
             query?: {
                 /**
                  * @description The width of the client's screen in characters. Default: `80`.
-                 * @example 120
+                 * @example 1
                  */
                 columns?: number;
                 /**
                  * @description The height of the client's screen in characters. Default: `24`.
-                 * @example 40
+                 * @example 1
                  */
                 rows?: number;
             };
@@ -6358,17 +6258,17 @@ export interface operations {
             query?: {
                 /**
                  * @description Only those that run, or that have ended. Without it, both.
-                 * @example ended
+                 * @example running
                  */
                 state?: "ended" | "running";
                 /**
                  * @description How many sessions, at most. Default: `100`.
-                 * @example 100
+                 * @example 20
                  */
                 limit?: number;
                 /**
                  * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
-                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
+                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
                  */
                 before?: string;
                 /**
@@ -6401,28 +6301,55 @@ export interface operations {
                      *           "kind": "cli",
                      *           "type": "claude-code",
                      *           "name": "Claude Code",
-                     *           "status": "idle",
+                     *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
                      *             "name": "project"
                      *           },
                      *           "model": "opus",
-                     *           "createdAt": 1763674200000,
-                     *           "lastActivityAt": 1763674267500,
-                     *           "pendingAction": null,
+                     *           "createdAt": 1763674272500,
+                     *           "lastActivityAt": 1763674272500,
+                     *           "pendingAction": {
+                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+                     *             "message": "Edit parser.py?",
+                     *             "options": [
+                     *               {
+                     *                 "id": "1",
+                     *                 "label": "Yes",
+                     *                 "kind": "allow_once"
+                     *               }
+                     *             ],
+                     *             "diff": [
+                     *               {
+                     *                 "path": "src/parser.py",
+                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *               }
+                     *             ]
+                     *           },
                      *           "error": null,
                      *           "cdpConnected": false,
-                     *           "agents": [],
-                     *           "state": "ended",
-                     *           "endedAt": 1763674272500,
-                     *           "endReason": "stopped",
-                     *           "resumable": true,
+                     *           "agents": [
+                     *             {
+                     *               "type": "claude-code",
+                     *               "name": "Claude",
+                     *               "status": "waiting_approval"
+                     *             }
+                     *           ],
+                     *           "state": "running",
+                     *           "endedAt": null,
+                     *           "endReason": null,
+                     *           "resumable": false,
                      *           "notResumable": null,
-                     *           "worktree": null
+                     *           "worktree": {
+                     *             "branch": "topic",
+                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "removed": false,
+                     *             "created": false
+                     *           }
                      *         }
                      *       ],
-                     *       "cursor": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
@@ -6447,17 +6374,17 @@ export interface operations {
             query?: {
                 /**
                  * @description Only those that run, or that have ended. Without it, both.
-                 * @example ended
+                 * @example running
                  */
                 state?: "ended" | "running";
                 /**
                  * @description How many sessions, at most. Default: `100`.
-                 * @example 100
+                 * @example 20
                  */
                 limit?: number;
                 /**
                  * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
-                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
+                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
                  */
                 before?: string;
             };
@@ -6491,28 +6418,55 @@ export interface operations {
                      *           "kind": "cli",
                      *           "type": "claude-code",
                      *           "name": "Claude Code",
-                     *           "status": "idle",
+                     *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
                      *             "name": "project"
                      *           },
                      *           "model": "opus",
-                     *           "createdAt": 1763674200000,
-                     *           "lastActivityAt": 1763674267500,
-                     *           "pendingAction": null,
+                     *           "createdAt": 1763674272500,
+                     *           "lastActivityAt": 1763674272500,
+                     *           "pendingAction": {
+                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
+                     *             "message": "Edit parser.py?",
+                     *             "options": [
+                     *               {
+                     *                 "id": "1",
+                     *                 "label": "Yes",
+                     *                 "kind": "allow_once"
+                     *               }
+                     *             ],
+                     *             "diff": [
+                     *               {
+                     *                 "path": "src/parser.py",
+                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *               }
+                     *             ]
+                     *           },
                      *           "error": null,
                      *           "cdpConnected": false,
-                     *           "agents": [],
-                     *           "state": "ended",
-                     *           "endedAt": 1763674272500,
-                     *           "endReason": "stopped",
-                     *           "resumable": true,
+                     *           "agents": [
+                     *             {
+                     *               "type": "claude-code",
+                     *               "name": "Claude",
+                     *               "status": "waiting_approval"
+                     *             }
+                     *           ],
+                     *           "state": "running",
+                     *           "endedAt": null,
+                     *           "endReason": null,
+                     *           "resumable": false,
                      *           "notResumable": null,
-                     *           "worktree": null
+                     *           "worktree": {
+                     *             "branch": "topic",
+                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "removed": false,
+                     *             "created": false
+                     *           }
                      *         }
                      *       ],
-                     *       "cursor": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
@@ -6603,11 +6557,7 @@ export interface operations {
                 /**
                  * @example {
                  *       "type": "claude-code",
-                 *       "dir": "/home/ada/project",
-                 *       "worktree": {
-                 *         "branch": "topic",
-                 *         "base": "main"
-                 *       }
+                 *       "dir": "/home/ada/project"
                  *     }
                  */
                 "application/json": components["schemas"]["LaunchRequest"];
@@ -6626,12 +6576,12 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
+                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
                      *       "sessionTargetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
                      *       "kind": "cli",
                      *       "type": "claude-code",
-                     *       "status": "idle"
+                     *       "status": "waiting_approval"
                      *     }
                      */
                     "application/json": components["schemas"]["Launched"];
@@ -6674,8 +6624,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                 *       "type": "claude-code"
+                 *       "type": "claude-code",
+                 *       "dir": "/home/ada/project"
                  *     }
                  */
                 "application/json": components["schemas"]["StopRequest"];
@@ -6772,42 +6722,12 @@ export interface operations {
                      *       "messages": [
                      *         {
                      *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
-                     *           "index": 0,
+                     *           "index": 1,
                      *           "role": "user",
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
-                     *           "timestamp": 1763674212500,
+                     *           "timestamp": 1763674272500,
                      *           "tool": null,
-                     *           "source": null
-                     *         },
-                     *         {
-                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
-                     *           "index": 1,
-                     *           "role": "assistant",
-                     *           "kind": "tool_call",
-                     *           "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
-                     *           "timestamp": 1763674242500,
-                     *           "tool": {
-                     *             "id": "toolu_1",
-                     *             "kind": "execute",
-                     *             "title": "sed -i s/None/tree/ parser.py",
-                     *             "status": "completed",
-                     *             "exitCode": 0,
-                     *             "diff": [
-                     *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
-                     *               }
-                     *             ],
-                     *             "locations": [
-                     *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "line": 7
-                     *               }
-                     *             ],
-                     *             "startedAt": 1763674242500,
-                     *             "endedAt": 1763674243500
-                     *           },
                      *           "source": null
                      *         }
                      *       ],
@@ -6819,21 +6739,16 @@ export interface operations {
                      *             "id": "1",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
-                     *           },
-                     *           {
-                     *             "id": "3",
-                     *             "label": "No",
-                     *             "kind": "reject_once"
                      *           }
                      *         ],
                      *         "diff": [
                      *           {
-                     *             "path": "/home/ada/project/parser.py",
-                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "path": "src/parser.py",
+                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *           }
                      *         ]
                      *       },
-                     *       "totalMessages": 2,
+                     *       "totalMessages": 1,
                      *       "type": "claude-code",
                      *       "state": "running",
                      *       "resumable": false
@@ -6900,8 +6815,8 @@ export interface operations {
                      *       "success": true,
                      *       "messageId": "msg_01kan68v9pf1etbs7q4h2d6w3y",
                      *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *       "status": "generating",
-                     *       "queued": false,
+                     *       "status": "waiting_approval",
+                     *       "queued": true,
                      *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
                      *     }
                      */
@@ -6945,7 +6860,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "agentType": "claude-code"
+                 *       "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code"
                  *     }
                  */
                 "application/json": components["schemas"]["Interrupt"];
@@ -6964,7 +6879,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "status": "idle"
+                     *       "status": "waiting_approval"
                      *     }
                      */
                     "application/json": components["schemas"]["Interrupted"];
@@ -7116,12 +7031,12 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "columns": 110,
-                     *       "rows": 36,
-                     *       "text": "Done.\n$",
-                     *       "ansi": "\u001b[32mDone.\u001b[0m\n$",
+                     *       "columns": 1,
+                     *       "rows": 1,
+                     *       "text": "Write a test for the parser",
+                     *       "ansi": "ansi",
                      *       "cursor": {
-                     *         "x": 2,
+                     *         "x": 1,
                      *         "y": 1
                      *       }
                      *     }
@@ -7176,21 +7091,21 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "branch": "main",
-                     *       "base": "HEAD",
-                     *       "ahead": 0,
+                     *       "branch": "topic",
+                     *       "base": "main",
+                     *       "ahead": 1,
                      *       "files": [
                      *         {
                      *           "path": "src/parser.py",
                      *           "oldPath": null,
-                     *           "status": "modified",
+                     *           "status": "added",
                      *           "additions": 1,
-                     *           "deletions": 0,
-                     *           "binary": false
+                     *           "deletions": 1,
+                     *           "binary": true
                      *         }
                      *       ],
-                     *       "patch": "diff --git a/src/parser.py b/src/parser.py\n…",
-                     *       "truncated": false
+                     *       "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n",
+                     *       "truncated": true
                      *     }
                      */
                     "application/json": components["schemas"]["Changes"];
@@ -7280,8 +7195,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "action": "approve",
-                 *       "actionId": "act_01kan67m4pf9et8r2c6h1d5v0x"
+                 *       "action": "approve"
                  *     }
                  */
                 "application/json": components["schemas"]["ResolveAction"];
@@ -7303,7 +7217,7 @@ export interface operations {
                      *       "action": "approve",
                      *       "actionId": "act_01kan67m4pf9et8r2c6h1d5v0x",
                      *       "optionId": "1",
-                     *       "status": "generating"
+                     *       "status": "waiting_approval"
                      *     }
                      */
                     "application/json": components["schemas"]["Resolved"];
@@ -7373,13 +7287,13 @@ export interface operations {
                      *       "controls": [
                      *         {
                      *           "id": "mode",
-                     *           "label": "Mode",
+                     *           "label": "Model",
                      *           "type": "select",
                      *           "options": [
                      *             "default",
                      *             "plan"
                      *           ],
-                     *           "value": "default"
+                     *           "value": "plan"
                      *         }
                      *       ],
                      *       "workspace": {
@@ -7394,21 +7308,16 @@ export interface operations {
                      *             "id": "1",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
-                     *           },
-                     *           {
-                     *             "id": "3",
-                     *             "label": "No",
-                     *             "kind": "reject_once"
                      *           }
                      *         ],
                      *         "diff": [
                      *           {
-                     *             "path": "/home/ada/project/parser.py",
-                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "path": "src/parser.py",
+                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *           }
                      *         ]
                      *       },
-                     *       "error": null,
+                     *       "error": "The receiver did not answer within 10 s",
                      *       "updatedAt": 1763674272500
                      *     }
                      */
@@ -7464,36 +7373,29 @@ export interface operations {
                      *       "success": true,
                      *       "bundle": {
                      *         "session": {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "type": "claude-code",
-                     *           "status": "idle"
+                     *           "name": {}
                      *         },
                      *         "provider": {
-                     *           "type": "claude-code",
-                     *           "installed": true
+                     *           "name": {}
                      *         },
                      *         "parser": {
-                     *           "rule": "idle: an empty prompt"
+                     *           "name": {}
                      *         },
                      *         "terminal": {
-                     *           "source": "screen",
-                     *           "text": "> "
+                     *           "name": {}
                      *         },
                      *         "messages": [
                      *           {
-                     *             "role": "user",
-                     *             "content": "Write a test for the parser"
+                     *             "name": {}
                      *           }
                      *         ],
                      *         "events": [
                      *           {
-                     *             "event": "agent:generating_completed",
-                     *             "duration": 12.5
+                     *             "name": {}
                      *           }
                      *         ],
                      *         "versions": {
-                     *           "outrider": "1.0.0",
-                     *           "protocol": "1"
+                     *           "name": "versions"
                      *         },
                      *         "frontendSnapshot": {
                      *           "activeConversation": {
@@ -7501,18 +7403,20 @@ export interface operations {
                      *           }
                      *         },
                      *         "redactions": {
-                     *           "jwt": 1
+                     *           "name": 1
                      *         },
                      *         "truncated": true,
                      *         "omitted": [
-                     *           "messages: the first 2 of 20"
+                     *           "omitted"
                      *         ],
                      *         "problems": [
-                     *           "provider: not there within 5 s"
+                     *           "problems"
                      *         ],
-                     *         "screenshot": null
+                     *         "screenshot": {
+                     *           "name": {}
+                     *         }
                      *       },
-                     *       "text": "# Outrider debug bundle\n…"
+                     *       "text": "Write a test for the parser"
                      *     }
                      */
                     "application/json": components["schemas"]["ChatDebugged"];
@@ -7549,11 +7453,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "frontendSnapshot": {
-                 *         "activeConversation": {
-                 *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
-                 *         }
-                 *       }
+                 *       "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code"
                  *     }
                  */
                 "application/json": components["schemas"]["ChatDebug"];
@@ -7574,36 +7474,29 @@ export interface operations {
                      *       "success": true,
                      *       "bundle": {
                      *         "session": {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "type": "claude-code",
-                     *           "status": "idle"
+                     *           "name": {}
                      *         },
                      *         "provider": {
-                     *           "type": "claude-code",
-                     *           "installed": true
+                     *           "name": {}
                      *         },
                      *         "parser": {
-                     *           "rule": "idle: an empty prompt"
+                     *           "name": {}
                      *         },
                      *         "terminal": {
-                     *           "source": "screen",
-                     *           "text": "> "
+                     *           "name": {}
                      *         },
                      *         "messages": [
                      *           {
-                     *             "role": "user",
-                     *             "content": "Write a test for the parser"
+                     *             "name": {}
                      *           }
                      *         ],
                      *         "events": [
                      *           {
-                     *             "event": "agent:generating_completed",
-                     *             "duration": 12.5
+                     *             "name": {}
                      *           }
                      *         ],
                      *         "versions": {
-                     *           "outrider": "1.0.0",
-                     *           "protocol": "1"
+                     *           "name": "versions"
                      *         },
                      *         "frontendSnapshot": {
                      *           "activeConversation": {
@@ -7611,18 +7504,20 @@ export interface operations {
                      *           }
                      *         },
                      *         "redactions": {
-                     *           "jwt": 1
+                     *           "name": 1
                      *         },
                      *         "truncated": true,
                      *         "omitted": [
-                     *           "messages: the first 2 of 20"
+                     *           "omitted"
                      *         ],
                      *         "problems": [
-                     *           "provider: not there within 5 s"
+                     *           "problems"
                      *         ],
-                     *         "screenshot": null
+                     *         "screenshot": {
+                     *           "name": {}
+                     *         }
                      *       },
-                     *       "text": "# Outrider debug bundle\n…"
+                     *       "text": "Write a test for the parser"
                      *     }
                      */
                     "application/json": components["schemas"]["ChatDebugged"];
@@ -7647,7 +7542,7 @@ export interface operations {
             query?: {
                 /**
                  * @description The statuses that end the wait, separated by commas: `idle`, `waiting_approval`, `error`. Default: `"idle,waiting_approval,error"`.
-                 * @example idle,waiting_approval,error
+                 * @example until
                  */
                 until?: string;
                 /**
@@ -7657,7 +7552,7 @@ export interface operations {
                 after?: string;
                 /**
                  * @description Seconds to wait at most. Default: `25`.
-                 * @example 25
+                 * @example 1
                  */
                 timeout?: number;
                 /**
@@ -7695,42 +7590,12 @@ export interface operations {
                      *       "messages": [
                      *         {
                      *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
-                     *           "index": 0,
+                     *           "index": 1,
                      *           "role": "user",
                      *           "kind": "text",
                      *           "content": "Write a test for the parser",
-                     *           "timestamp": 1763674212500,
+                     *           "timestamp": 1763674272500,
                      *           "tool": null,
-                     *           "source": null
-                     *         },
-                     *         {
-                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3z",
-                     *           "index": 1,
-                     *           "role": "assistant",
-                     *           "kind": "tool_call",
-                     *           "content": "{\"id\":\"toolu_1\",\"name\":\"Bash\",\"input\":{\"command\":\"sed -i s/None/tree/ parser.py\"}}",
-                     *           "timestamp": 1763674242500,
-                     *           "tool": {
-                     *             "id": "toolu_1",
-                     *             "kind": "execute",
-                     *             "title": "sed -i s/None/tree/ parser.py",
-                     *             "status": "completed",
-                     *             "exitCode": 0,
-                     *             "diff": [
-                     *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
-                     *               }
-                     *             ],
-                     *             "locations": [
-                     *               {
-                     *                 "path": "/home/ada/project/parser.py",
-                     *                 "line": 7
-                     *               }
-                     *             ],
-                     *             "startedAt": 1763674242500,
-                     *             "endedAt": 1763674243500
-                     *           },
                      *           "source": null
                      *         }
                      *       ],
@@ -7742,17 +7607,12 @@ export interface operations {
                      *             "id": "1",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
-                     *           },
-                     *           {
-                     *             "id": "3",
-                     *             "label": "No",
-                     *             "kind": "reject_once"
                      *           }
                      *         ],
                      *         "diff": [
                      *           {
-                     *             "path": "/home/ada/project/parser.py",
-                     *             "patch": "--- a/home/ada/project/parser.py\n+++ b/home/ada/project/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "path": "src/parser.py",
+                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
                      *           }
                      *         ]
                      *       }
@@ -7780,12 +7640,12 @@ export interface operations {
             query?: {
                 /**
                  * @description The width of the client's screen in characters. Default: `80`.
-                 * @example 120
+                 * @example 1
                  */
                 columns?: number;
                 /**
                  * @description The height of the client's screen in characters. Default: `24`.
-                 * @example 40
+                 * @example 1
                  */
                 rows?: number;
                 /**
@@ -7858,12 +7718,12 @@ export interface operations {
                 after?: string;
                 /**
                  * @description How many events a JSON response has, at most. Default: `100`.
-                 * @example 100
+                 * @example 20
                  */
                 limit?: number;
                 /**
                  * @description Seconds that a JSON response may wait for the first event. Default: `0`.
-                 * @example 30
+                 * @example 1
                  */
                 wait?: number;
             };
@@ -7887,8 +7747,8 @@ export interface operations {
                      *       "events": [
                      *         {
                      *           "cursor": "0000000000000042",
-                     *           "id": "evt_01kan6c4t6fzq8h7w0m3x9r4ct",
-                     *           "event": "agent:waiting_approval",
+                     *           "id": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *           "event": "agent:generating_started",
                      *           "timestamp": 1763674272500,
                      *           "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
@@ -7897,14 +7757,13 @@ export interface operations {
                      *           "ideType": "claude-code",
                      *           "duration": 12.5,
                      *           "payload": {
-                     *             "chatTitle": "Tests for the parser",
-                     *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *             "timestamp": 1763674272500
+                     *             "chatTitle": "Fix the tests",
+                     *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
                      *           }
                      *         }
                      *       ],
                      *       "cursor": "0000000000000042",
-                     *       "resume": "ok"
+                     *       "resume": "fresh"
                      *     }
                      */
                     "application/json": components["schemas"]["EventPage"];
@@ -7961,20 +7820,19 @@ export interface operations {
                      *           "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *           "url": "https://example.org/hooks/outrider",
                      *           "events": [
-                     *             "agent:generating_completed",
-                     *             "agent:waiting_approval"
+                     *             "agent:generating_started"
                      *           ],
                      *           "active": true,
-                     *           "createdAt": 1763587872500,
-                     *           "updatedAt": 1763587872500,
+                     *           "createdAt": 1763674272500,
+                     *           "updatedAt": 1763674272500,
                      *           "lastDelivery": {
                      *             "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *             "event": "agent:generating_completed",
-                     *             "status": "succeeded",
+                     *             "event": "agent:generating_started",
+                     *             "status": "failed",
                      *             "statusCode": 204,
                      *             "at": 1763674272500
                      *           },
-                     *           "disabledReason": null
+                     *           "disabledReason": "The receiver answered 410 Gone"
                      *         }
                      *       ]
                      *     }
@@ -8015,8 +7873,7 @@ export interface operations {
                  * @example {
                  *       "url": "https://example.org/hooks/outrider",
                  *       "events": [
-                 *         "agent:generating_completed",
-                 *         "agent:waiting_approval"
+                 *         "agent:generating_started"
                  *       ]
                  *     }
                  */
@@ -8038,20 +7895,19 @@ export interface operations {
                      *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
-                     *         "agent:generating_completed",
-                     *         "agent:waiting_approval"
+                     *         "agent:generating_started"
                      *       ],
                      *       "active": true,
-                     *       "createdAt": 1763587872500,
-                     *       "updatedAt": 1763587872500,
+                     *       "createdAt": 1763674272500,
+                     *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
                      *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "event": "agent:generating_completed",
-                     *         "status": "succeeded",
+                     *         "event": "agent:generating_started",
+                     *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": null,
+                     *       "disabledReason": "The receiver answered 410 Gone",
                      *       "secret": "whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0"
                      *     }
                      */
@@ -8136,7 +7992,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "active": false
+                 *       "active": true
                  *     }
                  */
                 "application/json": components["schemas"]["WebhookChange"];
@@ -8157,20 +8013,19 @@ export interface operations {
                      *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
-                     *         "agent:generating_completed",
-                     *         "agent:waiting_approval"
+                     *         "agent:generating_started"
                      *       ],
                      *       "active": true,
-                     *       "createdAt": 1763587872500,
-                     *       "updatedAt": 1763587872500,
+                     *       "createdAt": 1763674272500,
+                     *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
                      *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "event": "agent:generating_completed",
-                     *         "status": "succeeded",
+                     *         "event": "agent:generating_started",
+                     *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": null
+                     *       "disabledReason": "The receiver answered 410 Gone"
                      *     }
                      */
                     "application/json": components["schemas"]["Webhook"];
@@ -8232,24 +8087,24 @@ export interface operations {
                      *           "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
                      *           "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *           "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-                     *           "event": "agent:generating_completed",
-                     *           "status": "succeeded",
+                     *           "event": "agent:generating_started",
+                     *           "status": "failed",
                      *           "statusCode": 204,
-                     *           "responseBody": "",
-                     *           "error": null,
+                     *           "responseBody": "response body",
+                     *           "error": "The receiver did not answer within 10 s",
                      *           "attempt": 1,
-                     *           "durationMs": 40,
-                     *           "createdAt": 1763674272440,
+                     *           "durationMs": 1,
+                     *           "createdAt": 1763674272500,
                      *           "completedAt": 1763674272500,
-                     *           "nextAttemptAt": null,
+                     *           "nextAttemptAt": 1763674272500,
                      *           "attempts": [
                      *             {
                      *               "attempt": 1,
                      *               "statusCode": 204,
-                     *               "responseBody": "",
-                     *               "error": null,
-                     *               "startedAt": 1763674272460,
-                     *               "durationMs": 40
+                     *               "responseBody": "response body",
+                     *               "error": "The receiver did not answer within 10 s",
+                     *               "startedAt": 1763674272500,
+                     *               "durationMs": 1
                      *             }
                      *           ]
                      *         }
@@ -8308,33 +8163,30 @@ export interface operations {
                      *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
                      *       "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *       "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-                     *       "event": "agent:generating_completed",
-                     *       "status": "succeeded",
+                     *       "event": "agent:generating_started",
+                     *       "status": "failed",
                      *       "statusCode": 204,
-                     *       "responseBody": "",
-                     *       "error": null,
+                     *       "responseBody": "response body",
+                     *       "error": "The receiver did not answer within 10 s",
                      *       "attempt": 1,
-                     *       "durationMs": 40,
-                     *       "createdAt": 1763674272440,
+                     *       "durationMs": 1,
+                     *       "createdAt": 1763674272500,
                      *       "completedAt": 1763674272500,
-                     *       "nextAttemptAt": null,
+                     *       "nextAttemptAt": 1763674272500,
                      *       "attempts": [
                      *         {
                      *           "attempt": 1,
                      *           "statusCode": 204,
-                     *           "responseBody": "",
-                     *           "error": null,
-                     *           "startedAt": 1763674272460,
-                     *           "durationMs": 40
+                     *           "responseBody": "response body",
+                     *           "error": "The receiver did not answer within 10 s",
+                     *           "startedAt": 1763674272500,
+                     *           "durationMs": 1
                      *         }
                      *       ],
                      *       "requestHeaders": {
-                     *         "Content-Type": "application/json",
-                     *         "X-Service-Event": "agent:generating_completed",
-                     *         "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "X-Service-Attempt": "1"
+                     *         "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
                      *       },
-                     *       "requestBody": "{\"event\": \"agent:generating_completed\", \"timestamp\": 1750000000000}"
+                     *       "requestBody": "{\"event\": \"agent:generating_completed\"}"
                      *     }
                      */
                     "application/json": components["schemas"]["DeliveryDetails"];
@@ -8391,24 +8243,24 @@ export interface operations {
                      *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
                      *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-                     *         "event": "agent:generating_completed",
-                     *         "status": "succeeded",
+                     *         "event": "agent:generating_started",
+                     *         "status": "failed",
                      *         "statusCode": 204,
-                     *         "responseBody": "",
-                     *         "error": null,
+                     *         "responseBody": "response body",
+                     *         "error": "The receiver did not answer within 10 s",
                      *         "attempt": 1,
-                     *         "durationMs": 40,
-                     *         "createdAt": 1763674272440,
+                     *         "durationMs": 1,
+                     *         "createdAt": 1763674272500,
                      *         "completedAt": 1763674272500,
-                     *         "nextAttemptAt": null,
+                     *         "nextAttemptAt": 1763674272500,
                      *         "attempts": [
                      *           {
                      *             "attempt": 1,
                      *             "statusCode": 204,
-                     *             "responseBody": "",
-                     *             "error": null,
-                     *             "startedAt": 1763674272460,
-                     *             "durationMs": 40
+                     *             "responseBody": "response body",
+                     *             "error": "The receiver did not answer within 10 s",
+                     *             "startedAt": 1763674272500,
+                     *             "durationMs": 1
                      *           }
                      *         ]
                      *       }
@@ -8473,24 +8325,24 @@ export interface operations {
                      *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
                      *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-                     *         "event": "agent:generating_completed",
-                     *         "status": "succeeded",
+                     *         "event": "agent:generating_started",
+                     *         "status": "failed",
                      *         "statusCode": 204,
-                     *         "responseBody": "",
-                     *         "error": null,
+                     *         "responseBody": "response body",
+                     *         "error": "The receiver did not answer within 10 s",
                      *         "attempt": 1,
-                     *         "durationMs": 40,
-                     *         "createdAt": 1763674272440,
+                     *         "durationMs": 1,
+                     *         "createdAt": 1763674272500,
                      *         "completedAt": 1763674272500,
-                     *         "nextAttemptAt": null,
+                     *         "nextAttemptAt": 1763674272500,
                      *         "attempts": [
                      *           {
                      *             "attempt": 1,
                      *             "statusCode": 204,
-                     *             "responseBody": "",
-                     *             "error": null,
-                     *             "startedAt": 1763674272460,
-                     *             "durationMs": 40
+                     *             "responseBody": "response body",
+                     *             "error": "The receiver did not answer within 10 s",
+                     *             "startedAt": 1763674272500,
+                     *             "durationMs": 1
                      *           }
                      *         ]
                      *       }
@@ -8536,7 +8388,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "since": 1763670672500
+                 *       "since": 1763674272500
                  *     }
                  */
                 "application/json": components["schemas"]["ReplayRequest"];
@@ -8555,7 +8407,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "count": 3
+                     *       "count": 1
                      *     }
                      */
                     "application/json": components["schemas"]["Replayed"];
@@ -8610,20 +8462,19 @@ export interface operations {
                      *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
-                     *         "agent:generating_completed",
-                     *         "agent:waiting_approval"
+                     *         "agent:generating_started"
                      *       ],
                      *       "active": true,
-                     *       "createdAt": 1763587872500,
-                     *       "updatedAt": 1763587872500,
+                     *       "createdAt": 1763674272500,
+                     *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
                      *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "event": "agent:generating_completed",
-                     *         "status": "succeeded",
+                     *         "event": "agent:generating_started",
+                     *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": null,
+                     *       "disabledReason": "The receiver answered 410 Gone",
                      *       "secret": "whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0"
                      *     }
                      */
@@ -8674,8 +8525,8 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "eyJhbGciOiJIUzI1NiIs…",
-                     *       "expiresAt": 1763717472500,
+                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
                      *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
@@ -8730,8 +8581,8 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "eyJhbGciOiJIUzI1NiIs…",
-                     *       "expiresAt": 1763717472500,
+                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
                      *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
@@ -8792,8 +8643,8 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "eyJhbGciOiJIUzI1NiIs…",
-                     *       "expiresAt": 1763717472500,
+                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
                      *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
@@ -8984,7 +8835,6 @@ export interface operations {
                  * @example {
                  *       "hostname": "workshop",
                  *       "platform": "linux",
-                 *       "version": "1.0.0",
                  *       "code": "BCDF-GHJK-LMNP"
                  *     }
                  */
@@ -9004,7 +8854,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *       "token": "omt_…",
+                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
                      *       "nickname": "laptop"
                      *     }
                      */
@@ -9061,7 +8911,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "code": "BCDF-GHJK-LMNP",
-                     *       "expiresAt": 1763674872500
+                     *       "expiresAt": 1763674272500
                      *     }
                      */
                     "application/json": components["schemas"]["OneTimeCode"];
@@ -9149,9 +8999,7 @@ export interface operations {
                 /**
                  * @example {
                  *       "hostname": "workshop",
-                 *       "platform": "linux",
-                 *       "version": "1.0.0",
-                 *       "nickname": "laptop"
+                 *       "platform": "linux"
                  *     }
                  */
                 "application/json": components["schemas"]["MachineInfo"];
@@ -9169,12 +9017,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "deviceCode": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "deviceCode": "device code",
                      *       "userCode": "WDJB-MJHT",
                      *       "verificationUri": "https://outrider.example.org/device",
                      *       "verificationUriComplete": "https://outrider.example.org/device?code=WDJB-MJHT",
-                     *       "expiresIn": 600,
-                     *       "interval": 5
+                     *       "expiresIn": 1,
+                     *       "interval": 1
                      *     }
                      */
                     "application/json": components["schemas"]["DeviceAuthorization"];
@@ -9205,7 +9053,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "deviceCode": "Zm9yIGV4YW1wbGUgb25seQ"
+                 *       "deviceCode": "device code"
                  *     }
                  */
                 "application/json": components["schemas"]["TokenRequest"];
@@ -9224,7 +9072,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *       "token": "omt_…",
+                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
                      *       "nickname": "laptop"
                      *     }
                      */
@@ -9321,19 +9169,19 @@ export interface operations {
                     /**
                      * @example {
                      *       "id": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
-                     *       "plan": "pro",
+                     *       "plan": "free",
                      *       "usage": {
                      *         "month": "2025-11",
-                     *         "calls": 1234,
-                     *         "limit": 50000
+                     *         "calls": 1,
+                     *         "limit": 20
                      *       },
                      *       "limits": {
-                     *         "requestsPerMinutePerKey": 120,
-                     *         "requestsPerMinutePerSession": 600,
-                     *         "requestsPerMinutePerIp": 60,
-                     *         "authRequestsPerFiveMinutes": 10,
-                     *         "callsPerMonth": 50000,
-                     *         "webhooks": 10
+                     *         "requestsPerMinutePerKey": 1,
+                     *         "requestsPerMinutePerSession": 1,
+                     *         "requestsPerMinutePerIp": 1,
+                     *         "authRequestsPerFiveMinutes": 1,
+                     *         "callsPerMonth": 1,
+                     *         "webhooks": 1
                      *       },
                      *       "keys": [
                      *         {
@@ -9341,11 +9189,10 @@ export interface operations {
                      *           "name": "ci",
                      *           "prefix": "ork_3fKz",
                      *           "scopes": [
-                     *             "agent:read",
-                     *             "ide:read"
+                     *             "agent:control"
                      *           ],
-                     *           "createdAt": 1763587872500,
-                     *           "expiresAt": 1763760672500,
+                     *           "createdAt": 1763674272500,
+                     *           "expiresAt": 1763674272500,
                      *           "lastUsedAt": 1763674272500
                      *         }
                      *       ],
@@ -9441,8 +9288,8 @@ export interface operations {
                      * @example {
                      *       "sessions": [
                      *         {
-                     *           "id": "session_01kan5vrt3fejs8x9c4kq7w2hb",
-                     *           "createdAt": 1763670672500,
+                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "createdAt": 1763674272500,
                      *           "lastSeenAt": 1763674272500,
                      *           "address": "203.0.113.9",
                      *           "userAgent": "Mozilla/5.0",
@@ -9489,7 +9336,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "ended": 2
+                     *       "ended": 1
                      *     }
                      */
                     "application/json": components["schemas"]["SessionsEnded"];
@@ -9516,7 +9363,7 @@ export interface operations {
             path: {
                 /**
                  * @description A dashboard session's id.
-                 * @example session_01kan5vrt3fejs8x9c4kq7w2hb
+                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
                  */
                 sessionId: string;
             };
@@ -9561,7 +9408,7 @@ export interface operations {
             query?: {
                 /**
                  * @description How many records, at most. Default: `100`.
-                 * @example 100
+                 * @example 20
                  */
                 limit?: number;
                 /**
@@ -9593,7 +9440,7 @@ export interface operations {
                      *           "at": 1763674272500,
                      *           "principal": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
                      *           "action": "terminal",
-                     *           "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
                      *           "outcome": 200,
                      *           "address": "203.0.113.9",
                      *           "requestId": "019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26"

@@ -11,41 +11,23 @@ from outrider import __version__
 from outrider.contract.errors import ErrorBody, ErrorCode
 from outrider.contract.structs import Wire
 from outrider.service.http.endpoint import Endpoint
-from outrider.service.http.examples import (
-    DELIVERY_ID,
-    EXAMPLES,
-    FIELD_EXAMPLES,
-    KEY_ID,
-    MACHINE_ID,
-    MESSAGE_ID,
-    SIGNED_IN_ID,
-    TARGET_ID,
-    WEBHOOK_ID,
-)
+from outrider.service.http.examples import VALUES
 from outrider.service.http.schemas import Schemas, schema_description, without_null
 from outrider.service.http.session_cookie import COOKIE
 
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 
 
-class _Parameter(NamedTuple):
-    description: str
-    example: str
-
-
 _PATH_PARAMETERS: Final = {
-    "daemonId": _Parameter("A machine's id, as the list of machines gives it.", MACHINE_ID),
-    "ideId": _Parameter(
-        "A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the session of "
-        "that type which was used last, `:session:<sessionId>` means exactly one.",
-        TARGET_ID,
-    ),
-    "name": _Parameter("A terminal's name.", "build"),
-    "messageId": _Parameter("A message's id, as sending it answers.", MESSAGE_ID),
-    "webhookId": _Parameter("A webhook's id.", WEBHOOK_ID),
-    "deliveryId": _Parameter("A delivery's id.", DELIVERY_ID),
-    "sessionId": _Parameter("A dashboard session's id.", SIGNED_IN_ID),
-    "keyId": _Parameter("An API key's id.", KEY_ID),
+    "daemonId": "A machine's id, as the list of machines gives it.",
+    "ideId": "A target id. `<daemonId>:cli:<type>`, `:acp:<type>` and `:ide:<name>` mean the "
+    "session of that type which was used last, `:session:<sessionId>` means exactly one.",
+    "name": "A terminal's name.",
+    "messageId": "A message's id, as sending it answers.",
+    "webhookId": "A webhook's id.",
+    "deliveryId": "A delivery's id.",
+    "sessionId": "A dashboard session's id.",
+    "keyId": "An API key's id.",
 }
 
 
@@ -82,7 +64,9 @@ _ERRORS: Final = {
         code=ErrorCode.AUTH_FORBIDDEN,
     ),
     "404": _error(
-        "NotFound", "Nothing such in this account.", f"No machine {MACHINE_ID!r} in this account"
+        "NotFound",
+        "Nothing such in this account.",
+        f"No machine {VALUES['daemonId']!r} in this account",
     ),
     "409": _error(
         "Conflict",
@@ -172,8 +156,6 @@ def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[st
     schemas = Schemas(
         requests={body for endpoint in endpoints for body in endpoint.bodies} | queries,
         responses={one for endpoint in endpoints for one in endpoint.responses} | {ErrorBody},
-        examples=EXAMPLES,
-        field_examples=FIELD_EXAMPLES,
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -304,14 +286,13 @@ _OF_PARAMETER: Final = ("description", "examples")
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    description, example = _PATH_PARAMETERS[name]
     return {
         "name": name,
         "in": "path",
         "required": True,
-        "description": description,
+        "description": _PATH_PARAMETERS[name],
         "schema": {"type": "string"},
-        "example": example,
+        "example": VALUES[name],
     }
 
 

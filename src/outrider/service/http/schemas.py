@@ -6,8 +6,7 @@ A field's description is the docstring below it, as in
         path: str
         '''The directory, an absolute path.'''
 
-which editors show too. It is read from the source, because Python discards it. Examples are in
-`examples.py`.
+which editors show too. It is read from the source, because Python discards it.
 """
 
 import ast
@@ -21,6 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from outrider.contract.structs import Wire
+from outrider.service.http.examples import example, field_example
 
 REFERENCE: Final = "#/components/schemas/{name}"
 
@@ -33,19 +33,9 @@ class Schemas:
     Args:
         requests: types of bodies and queries. Their optional fields may be left out.
         responses: types of responses. Their fields are always there.
-        examples: an example of each type.
-        field_examples: by a field's name, an example for where the type's example has no value.
     """
 
-    def __init__(
-        self,
-        requests: Iterable[type[Wire]],
-        responses: Iterable[type[Wire]],
-        examples: Mapping[type[msgspec.Struct], Wire],
-        field_examples: Mapping[str, Any],
-    ) -> None:
-        self._examples = examples
-        self._field_examples = field_examples
+    def __init__(self, requests: Iterable[type[Wire]], responses: Iterable[type[Wire]]) -> None:
         sent, returned = _reachable(requests), _reachable(responses)
         self._sent = sent.keys()
         ordered = sorted({**sent, **returned}, key=lambda model: model.__name__)
@@ -66,13 +56,12 @@ class Schemas:
 
     def example(self, model: type[Wire]) -> Any:
         """Return an example of a type; a request contains only the required fields."""
-        example = self._examples[model]
-        return _sparse(example) if model in self._sent else msgspec.to_builtins(example)
+        return example(model, is_request=model in self._sent)
 
     def components(self, apart_from: Iterable[type[Wire]] = ()) -> dict[str, Schema]:
         """Return the schemas by their names, without those of some types."""
         left_out = {model.__name__ for model in apart_from}
-        return {name: one for name, one in self._components.items() if name not in left_out}
+        return {name: schema for name, schema in self._components.items() if name not in left_out}
 
     def _document(self, described: inspect.StructType, schema: Schema, *, is_request: bool) -> None:
         schema.pop("title", None)
@@ -80,16 +69,15 @@ class Schemas:
         properties: dict[str, Schema] = schema["properties"]
         docs = field_docs(described.cls)
         for field in described.fields:
-            one = properties[field.encode_name]
-            text, default = docs.get(field.name, ""), one.pop("default", None)
+            schema_of_field = properties[field.encode_name]
+            text, default = docs.get(field.name, ""), schema_of_field.pop("default", None)
             if is_request and default not in (None, [], {}):
                 # In the description and not as `default`: code generators treat a field with a
                 # default as always present, and would require it.
                 text += f" Default: `{msgspec.json.encode(default).decode()}`."
-            one["description"] = text
-            example = self._field_example(described.cls, field)
-            if example is not None:
-                one["examples"] = [example]
+            schema_of_field["description"] = text
+            value = field_example(described.cls, field, is_request=is_request)
+            schema_of_field["examples"] = [value]
         if described.tag_field is not None:
             properties[described.tag_field] |= {
                 "description": "Tells this kind from the others.",
@@ -100,13 +88,9 @@ class Schemas:
             schema["required"] = [name for name in properties if name not in unset]
             if described.cls.__struct_config__.omit_defaults:  # absent, not null
                 schema["required"] = [f.encode_name for f in described.fields if f.required]
-                schema["properties"] = {name: without_null(one) for name, one in properties.items()}
-
-    def _field_example(self, model: type[msgspec.Struct], field: inspect.Field) -> Any:
-        value = getattr(self._examples.get(model), field.name, None)
-        if value is None or value in ([], {}):
-            return self._field_examples.get(field.encode_name, value)
-        return _sparse(value) if model in self._sent else msgspec.to_builtins(value)
+                schema["properties"] = {
+                    name: without_null(value) for name, value in properties.items()
+                }
 
 
 def _may_be_unset(field: inspect.Field) -> bool:
@@ -158,24 +142,6 @@ def _reachable(models: Iterable[type[Wire]]) -> dict[type[msgspec.Struct], inspe
             case inspect.ListType(item_type=item) | inspect.DictType(value_type=item):
                 waiting.append(item)
     return found
-
-
-def _sparse(value: Any) -> Any:
-    """Return an example of a request as JSON values, without the fields that have their default."""
-    if isinstance(value, list):
-        return [_sparse(item) for item in value]
-    if not isinstance(value, Wire):
-        return msgspec.to_builtins(value)
-    config = value.__struct_config__
-    sparse: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
-    for field in msgspec.structs.fields(value):
-        if getattr(value, field.name) != _default(field):
-            sparse[field.encode_name] = _sparse(getattr(value, field.name))
-    return sparse
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def without_null(schema: Schema) -> Schema:

@@ -501,7 +501,7 @@ def output_schema(result: type[Wire]) -> Schema:
     Clients refuse a result that lacks a required field. A machine agent of an older release does
     not send newer fields, so only those without a default are required.
     """
-    components = Schemas((), [result], {}, {}).components()
+    components = Schemas((), [result]).components()
     _, plain = msgspec.json.schema_components([result], ref_template=REFERENCE)
     for name, component in components.items():
         if "required" in component:
