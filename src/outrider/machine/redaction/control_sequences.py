@@ -35,7 +35,7 @@ _ANY: Final = re.compile(
 
 def has_moves(text: str) -> bool:
     """Return whether a text contains sequences that move the cursor."""
-    return any(_gap(found) for found in _SEQUENCE.finditer(text))
+    return any(_gap(match) for match in _SEQUENCE.finditer(text))
 
 
 def strip_controls(text: str, *, gaps: bool = True) -> str:

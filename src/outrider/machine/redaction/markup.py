@@ -10,12 +10,10 @@ from typing import Final
 from outrider.machine.redaction.scan import AnchoredDetector, Scan, Secret
 from outrider.machine.redaction.secret_names import is_secret_name
 from outrider.machine.redaction.values import (
-    MAX_JUDGED,
     QUOTE,
     is_placeholder,
     looks_like_a_password,
-    rest_end,
-    value_end,
+    secret_at,
 )
 
 KIND: Final = "named-secret"
@@ -88,53 +86,37 @@ def _pair(scan: Scan, place: int) -> Secret | None:
     value = scan.match(_VALUE, label.end(), 160)
     if value is None:
         return None
-    start, quote = value.end(), value["quote"]
-    end = value_end(scan, start, quote)
-    if is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)]):
-        return None
-    return Secret(start, rest_end(scan, end, quote), KIND)
+    return secret_at(scan, value.end(), value["quote"])
 
 
-_DEFINE: Final = re.compile(
-    r"define\([ \t]{0,4}+[\"'](?P<label>\w{1,80}+)[\"'][ \t]{0,4}+,[ \t]{0,4}+(?P<quote>[\"'])",
+_LISTED: Final = re.compile(
+    r"(?P<call>define\([ \t]{0,4}+)?[\"'](?P<label>[\w-]{2,60}+)[\"'][ \t]{0,4}+,[ \t]{0,4}+"
+    r"(?P<quote>[\"'])",
     re.IGNORECASE,
 )
-_LISTED: Final = re.compile(
-    r"(?P<open>[\"'])(?P<label>[\w-]{2,60}+)[\"'][ \t]{0,4}+,[ \t]{0,4}+(?P<quote>[\"'])"
-)
 
 
-def _argument(scan: Scan, place: int) -> Secret | None:
-    """Find `define('DB_PASSWORD', '…')`."""
-    call = scan.match(_DEFINE, place, 180)
-    if call is None or not is_secret_name(call["label"]):
-        return None
-    start = call.end()
-    end = value_end(scan, start, call["quote"])
-    plain = is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)])
-    return None if plain else Secret(start, end, KIND)
+class _Lists:
+    """A name and its value beside it: `["X-Auth-Token", "…"]`, `define('DB_PASSWORD', '…')`.
 
-
-class _HeaderLists:
-    """The name of a header and its value in a list: `["X-Auth-Token", "…"]`."""
+    Names in a list without a hyphen are not those of headers, but words that are listed.
+    """
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets found, in order."""
+        """Return the secrets, in order."""
         position = 0
         for pair in scan.everywhere(_LISTED):
-            label, start = pair["label"], pair.end()
-            if pair.start() < position or "-" not in label or not is_secret_name(label):
+            is_name = (pair["call"] or "-" in pair["label"]) and is_secret_name(pair["label"])
+            if pair.start() < position or not is_name:
                 continue
-            end = value_end(scan, start, pair["quote"])
-            if not is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)]):
-                yield Secret(start, end, KIND)
-                position = end
+            secret = secret_at(scan, pair.end(), pair["quote"])
+            if secret is not None:
+                yield secret
+                position = secret.end
 
 
 DETECTORS: Final = (
     AnchoredDetector(("<", "&lt;"), _element),
     AnchoredDetector(("name", "key", "header", "type"), _pair),
-    AnchoredDetector(("define(",), _argument),
-    _HeaderLists(),
+    _Lists(),
 )
-"""The detectors of this module, in the order in which they run."""

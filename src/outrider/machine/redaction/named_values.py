@@ -8,6 +8,7 @@ from typing import Final
 
 from outrider.machine.redaction.scan import MARK, AnchoredDetector, Scan, Secret
 from outrider.machine.redaction.secret_names import describes_a_secret
+from outrider.machine.redaction.tables import TABLES
 from outrider.machine.redaction.values import (
     MAX_JUDGED,
     QUOTE,
@@ -22,26 +23,12 @@ from outrider.machine.redaction.values import (
 
 KIND: Final = "named-secret"
 
-_KEYS: Final = (
-    "api", "access", "private", "secret", "auth", "account", "encryption", "signing", "service",
-    "master", "storage", "db", "database", "shared", "session", "client", "app", "consumer",
-    "subscription", "preshared", "deploy", "license", "hmac",
-)  # fmt: skip
-_CODES: Final = ("device", "user", "verification", "recovery", "backup", "pin")
-_GAPS: Final = ("", "_", "-", " ")
-_PASSWORDS: Final = (
-    "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "senha",
-    "wachtwoord", "mot de passe", "parola", "hasło", "пароль", "密码", "パスワード", "비밀번호",
-)  # fmt: skip
-_PHRASES: Final = ("mnemonic", "seed phrase", "seedphrase", "seed_phrase", "recovery phrase",
-                   "recovery_phrase", "recoveryphrase")  # fmt: skip
 _NAMES: Final = (
-    *_PASSWORDS, *_PHRASES, "pwd", "secret", "credential", "token", "cookie", "jwt", "otp",
-    "connectionstring", "connection_string", "connection-string", "jsessionid",
-    "phpsessid", "connect.sid", "key-data", "psk",
-    *(f"{word}{gap}key" for word in _KEYS for gap in _GAPS),
-    *(f"{word}{gap}code" for word in _CODES for gap in _GAPS),
-)  # fmt: skip
+    *TABLES["names"]["passwords"],
+    *TABLES["names"]["others"].split(),
+    *(f"{word}{gap}key" for word in TABLES["names"]["keys"].split() for gap in ("", *"_- ")),
+    *(f"{word}{gap}code" for word in TABLES["names"]["codes"].split() for gap in ("", *"_- ")),
+)
 """Parts of the names of secrets."""
 
 _ANY: Final = "|".join(
@@ -52,7 +39,7 @@ _ANY: Final = "|".join(
         r"(?<![\w-])pass(?=[\"']?[ \t]?[=:])",
     ]
 )
-_PASSWORD: Final = re.compile("|".join((*_PASSWORDS, *_PHRASES, "[_-]pass")), re.IGNORECASE)
+_PASSWORD: Final = re.compile("|".join((*TABLES["names"]["passwords"], "[_-]pass")), re.IGNORECASE)
 _WEAK: Final = frozenset({"token", "cookie", "secret", "credential", "otp", "jwt", "psk", "pass"})
 """Names that sentences have before a colon too, as in `invalid token: expected a name`."""
 

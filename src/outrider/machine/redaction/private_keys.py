@@ -57,28 +57,25 @@ class _TruncatedKeys:
             end = scan.match(_END, place, 100)
             if end is None:
                 continue
-            start = max(position, self._start(scan, place, max(position, place - _MAX_KEY)))
+            least = max(position, place - _MAX_KEY)
+            scan.examined += place - least
+            start = least + _start_of_base64(scan.text[least:place])
             yield Secret(start, end.end(), KIND)
             position = end.end()
 
-    @staticmethod
-    def _start(scan: Scan, place: int, least: int) -> int:
-        """Return the start of the lines of base64 above an index."""
-        scan.examined += place - least
-        text = scan.text
-        start = text.rfind("\n", least, place) + 1
-        if start == 0:
-            return least if _PIECE.search(text, least, place) else place
-        while start > least:
-            before = text.rfind("\n", least, start - 1) + 1
-            line = text[max(before, least) : start - 1].rstrip("\r")
-            if not _LINE.fullmatch(line):
-                piece = _PIECE.search(line, max(0, len(line) - 200))
-                return start if piece is None else start - 1 - len(line) + piece.start()
-            if before == 0:
-                return least
-            start = before
-        return start
+
+def _start_of_base64(text: str) -> int:
+    """Return where the lines of base64 begin in a text that ends before an END mark."""
+    *above, last = text.split("\n")
+    if not above:
+        return 0 if _PIECE.search(text[-200:]) else len(text)
+    start = len(text) - len(last)
+    for line in reversed(above):
+        if not _LINE.fullmatch(line.rstrip("\r")):
+            piece = _PIECE.search(line, max(0, len(line) - 200))
+            return start if piece is None else start - 1 - len(line) + piece.start()
+        start -= len(line) + 1
+    return 0
 
 
 DETECTORS: Final = (

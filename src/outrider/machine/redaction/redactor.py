@@ -4,24 +4,18 @@ import re
 from collections import Counter
 from typing import Final
 
-from outrider.machine.redaction import (
-    command_lines,
-    known_formats,
-    markup,
-    named_values,
-    private_keys,
-    tokens,
-)
+from outrider.machine.redaction import markup, named_values, private_keys, rules, urls
 from outrider.machine.redaction.control_sequences import has_moves, strip_controls
 from outrider.machine.redaction.escapes import Unescaped
 from outrider.machine.redaction.scan import Detector, Scan, Secret, mark
+from outrider.machine.redaction.tokens import TokenDetector
 from outrider.machine.redaction.values import has_letters_and_digits
 
 DETECTORS: Final[tuple[Detector, ...]] = (
     *private_keys.DETECTORS,
-    *tokens.DETECTORS,
-    *known_formats.DETECTORS,
-    *command_lines.DETECTORS,
+    TokenDetector(),
+    *urls.DETECTORS,
+    *rules.DETECTORS,
     *markup.DETECTORS,
     *named_values.DETECTORS,
 )
@@ -45,7 +39,7 @@ class Redactor:
     """Redacts the texts of one debug bundle.
 
     Attributes:
-        counts: how many secrets of each kind were found.
+        counts: how many secrets of each kind were replaced.
         examined: how many characters have been given to patterns, see `scan`.
     """
 
@@ -59,7 +53,7 @@ class Redactor:
         redacted, counts = self._without_secrets(strip_controls(text))
         if has_moves(text):
             # A cursor movement may separate two words or interrupt one: try both, and keep the
-            # reading in which more secrets are found.
+            # reading with more secrets.
             joined, others = self._without_secrets(strip_controls(text, gaps=False))
             if others.total() > counts.total():
                 redacted, counts = joined, others

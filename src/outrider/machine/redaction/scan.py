@@ -1,10 +1,11 @@
 r"""Searching a text for secrets in linear time: at anchors, within windows.
 
-A detector looks for secrets only at its anchors (`password`, `://`, `ghp_`), and there only within
-a window of bounded size. Text beyond the window is read only if it is part of a secret, and that
-text is not examined again. So for `n` characters, `A` anchors of all detectors and a largest
-window of `W` characters, a scan examines at most `(A + W) * n` characters, whatever the text is.
-`Scan.examined` counts them, and tests check the bound.
+SECURITY.md promises that a text which is crafted against the redaction does not stop the machine
+agent. So a detector looks for secrets only at its anchors (`password`, `://`, `ghp_`), and there
+only within a window of bounded size. Text beyond the window is read only if it is part of a
+secret, and that text is not examined again. For `n` characters, `A` anchors of all detectors and a
+largest window of `W` characters, a scan examines at most `(A + W) * n` characters, whatever the
+text is. `Scan.examined` counts them, and tests check the bound.
 
     text    … export DB_PASSWORD='hunter2' && …
     anchor              ^ password
@@ -61,16 +62,10 @@ class Scan:
         self.examined += max(0, end - place)
         return pattern.match(self.text, place, end)
 
-    def search(self, pattern: re.Pattern[str], place: int, window: int) -> re.Match[str] | None:
-        """Return the first match of a pattern in a window."""
-        end = min(place + window, len(self.text))
-        self.examined += max(0, end - place)
-        return pattern.search(self.text, place, end)
-
     def span(self, pattern: re.Pattern[str], place: int, limit: int) -> int:
         """Return the end of a run of characters; `pattern` must not backtrack (`*+`)."""
-        found = pattern.match(self.text, place, min(place + limit, len(self.text)))
-        end = place if found is None else found.end()
+        run = pattern.match(self.text, place, min(place + limit, len(self.text)))
+        end = place if run is None else run.end()
         self.examined += end - place + 1
         return end
 
@@ -87,75 +82,37 @@ class Scan:
 
     def places(self, anchors: Iterable[str]) -> list[int]:
         """Return the indexes of anchors (given in lower case), in order."""
-        found: set[int] = set()
+        places: set[int] = set()
         for anchor in anchors:
             self.examined += len(self.low)
             place = self.low.find(anchor)
             while place >= 0:
-                found.add(place)
+                places.add(place)
                 place = self.low.find(anchor, place + len(anchor))
-        return sorted(found)
+        return sorted(places)
 
 
 class Detector(Protocol):
     """Finds the secrets of one kind of evidence."""
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets found, in order, without overlaps."""
-
-
-DetectAt = Callable[[Scan, int], Secret | None]
-"""Returns the secret whose anchor is at an index, or None."""
+        """Return the secrets, in order, without overlaps."""
 
 
 @dataclass(frozen=True)
 class AnchoredDetector:
-    """Looks for secrets at anchors only."""
+    """Looks for secrets at anchors only; `find` returns the secret whose anchor is at an index."""
 
     anchors: tuple[str, ...]
-    find: DetectAt
+    find: Callable[[Scan, int], Secret | None]
 
     def search(self, scan: Scan) -> Iterator[Secret]:
-        """Return the secrets found, in order."""
+        """Return the secrets, in order."""
         position = 0
         for place in scan.places(self.anchors):
             if place < position:
-                continue  # inside a secret that is already found
+                continue  # inside a secret
             secret = self.find(scan, place)
             if secret is not None and secret.start >= position:
                 yield secret
                 position = secret.end
-
-
-Predicate = Callable[[re.Match[str]], bool]
-
-
-def pattern_detector(
-    kind: str,
-    anchors: tuple[str, ...],
-    pattern: str,
-    predicate: Predicate = lambda _: True,
-    *,
-    window: int = WINDOW,
-    more: str = "",
-    flags: re.RegexFlag = re.IGNORECASE,
-) -> AnchoredDetector:
-    """Return a detector for a pattern; its group `secret` is the secret, or the whole match.
-
-    Args:
-        predicate: rejects matches that are not secrets.
-        more: matches the characters of a secret that continues beyond the window.
-    """
-    compiled, rest = re.compile(pattern, flags), re.compile(f"(?:{more})*+") if more else None
-    group = "secret" if "secret" in compiled.groupindex else 0
-
-    def find(scan: Scan, place: int) -> Secret | None:
-        match = scan.match(compiled, place, window)
-        if match is None or match[group].startswith(MARK) or not predicate(match):
-            return None
-        start, end = match.span(group)
-        if rest is not None and end == min(place + window, len(scan.text)):
-            end = scan.span(rest, end, len(scan.text))
-        return Secret(start, end, kind)
-
-    return AnchoredDetector(tuple(anchor.lower() for anchor in anchors), find)

@@ -4,36 +4,25 @@ import re
 from itertools import pairwise
 from typing import Final
 
+from outrider.machine.redaction.tables import TABLES
+
 _NAME: Final = re.compile(r"[\w$.-]{1,80}(?: [\w$.-]{1,40}){0,2}")
 """The form of a name; sentences and paths are not names."""
 
 _MAX_WORDS: Final = 8
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_SECRET: Final = frozenset({
-    "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets",
-    "credential", "credentials", "authorization", "cookie", "cookies", "bearer", "jwt", "otp",
-    "totp", "apikey", "token", "authtoken", "accesstoken", "refreshtoken", "idtoken",
-    "privatekey", "secretkey", "accesskey", "pgpassword", "passwort", "kennwort", "senha", "psk",
-    "wachtwoord", "parola", "mnemonic", "phpsessid", "jsessionid", "seedphrase", "creds",
-})  # fmt: skip
-_SECRET_PAIRS: Final = frozenset({
-    "api key", "access key", "private key", "secret key", "auth key", "account key",
-    "encryption key", "signing key", "service key", "master key", "storage key", "db key",
-    "database key", "session key", "shared key", "client key", "device code", "user code",
-    "verification code", "enrolment code", "recovery code", "backup code", "connection string",
-    "db pass", "database pass", "key pass", "app key", "consumer key", "subscription key",
-    "preshared key", "deploy key", "seed phrase", "recovery phrase", "pin code", "client cert",
-})  # fmt: skip
-_OF_TEXTS: Final = frozenset({"tokens", "auth", "pass"})
-"""Names whose texts are secrets, but whose numbers are counts."""
-
-_ABOUT: Final = frozenset({
-    "count", "counts", "limit", "limits", "usage", "length", "len", "name", "names", "type",
-    "types", "policy", "prompt", "budget", "used", "window", "expires", "expiry", "ttl", "error",
-    "url", "uri", "path", "paths", "file", "files", "id", "ids", "field", "fields", "manager",
-    "required", "enabled", "hash", "version", "hint", "rule", "rules", "strength", "in", "at",
-})  # fmt: skip
+_NAMES: Final = TABLES["names"]
+_SECRET: Final = frozenset(_NAMES["words"].split())
+_SECRET_PAIRS: Final = frozenset(
+    [
+        *_NAMES["pairs"],
+        *(f"{word} key" for word in _NAMES["keys"].split()),
+        *(f"{word} code" for word in _NAMES["codes"].split()),
+    ]
+)
+_OF_TEXTS: Final = frozenset(_NAMES["texts"].split())
+_ABOUT: Final = frozenset(_NAMES["about"].split())
 
 
 def describes_a_secret(name: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Final
 
-from outrider.machine.redaction.scan import MARK, Scan
+from outrider.machine.redaction.scan import MARK, Scan, Secret
 from outrider.machine.redaction.secret_names import is_secret_name
 
 MAX_JUDGED: Final = 128
@@ -69,6 +69,14 @@ def rest_end(scan: Scan, end: int, quote: str | None) -> int:
     while scan.text[end - 1] == "\\":
         end -= 1  # the backslash escapes the following quote, as in nested JSON
     return end
+
+
+def secret_at(scan: Scan, start: int, quote: str | None) -> Secret | None:
+    """Return the value that starts at an index as a secret, None if it is a placeholder."""
+    end = value_end(scan, start, quote)
+    if is_placeholder(scan.text[start : min(end, start + MAX_JUDGED + 1)]):
+        return None
+    return Secret(start, rest_end(scan, end, quote), "named-secret")
 
 
 def is_placeholder(value: str) -> bool:
