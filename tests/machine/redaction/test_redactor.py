@@ -1,4 +1,4 @@
-"""Every secret goes, and what only looks like one stays."""
+"""Every secret is replaced, and a text that only looks like a secret is unchanged."""
 
 import json
 import random
@@ -12,10 +12,11 @@ from outrider.machine.debug.bounds import Bounds
 from outrider.machine.redaction.redactor import DETECTORS, Redactor
 from outrider.machine.redaction.scan import AnchoredDetector
 from outrider.machine.redaction.secret_names import is_secret_name
-from tests.machine.redaction.corpus import Secret, innocents, secrets, unfinished
+from tests.machine.redaction.corpus import Secret, hostile, innocents, secrets, unfinished
 
 CORPUS = secrets()
 INNOCENTS = innocents()
+HOSTILE = hostile()
 
 # One test for each kind of secret, not for each of 400 secrets: collecting a test takes longer
 # than redacting a text. What fails is named by the assertion.
@@ -38,7 +39,7 @@ def assert_gone(secret: Secret, text: str) -> None:
     assert not left, f"{secret.kind}: {secret.text!r} became {text!r}"
 
 
-def test_the_corpus_is_as_large_as_the_issue_asks() -> None:
+def test_the_corpus_has_enough_different_secrets_and_innocent_texts() -> None:
     assert len(CORPUS) >= 400
     assert len({secret.kind for secret in CORPUS}) >= 16
     assert len({secret.hidden for secret in CORPUS}) == len(CORPUS)
@@ -47,7 +48,7 @@ def test_the_corpus_is_as_large_as_the_issue_asks() -> None:
 
 @pytest.mark.parametrize("around", ["{}", "see {} there", "a\n{}\nb", '"{}"', "│ {} │"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_secret_in_a_text(kind: str, around: str) -> None:
+def test_a_secret_in_a_text_is_replaced(kind: str, around: str) -> None:
     for secret in of_kind(kind):
         redactor = Redactor()
         text = redactor.text(around.replace("{}", secret.text))
@@ -65,7 +66,9 @@ LONG = [
 
 @pytest.mark.parametrize("edges", [("", ""), ("  ", ""), ("│ ", " │")])
 @pytest.mark.parametrize("secret", LONG, ids=lambda s: s.kind)
-def test_a_long_token_that_a_screen_has_broken(secret: Secret, edges: tuple[str, str]) -> None:
+def test_a_token_that_a_screen_has_wrapped_is_replaced(
+    secret: Secret, edges: tuple[str, str]
+) -> None:
     left, right = edges
     pieces = [secret.text[i : i + 48] for i in range(0, len(secret.text), 48)]
     shown = "\n".join(f"{left}{piece}{right}" for piece in ["it is", *pieces, "and so on"])
@@ -76,7 +79,7 @@ def test_a_long_token_that_a_screen_has_broken(secret: Secret, edges: tuple[str,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_secret_anywhere_in_json(kind: str) -> None:
+def test_a_secret_anywhere_in_json_is_replaced(kind: str) -> None:
     for secret in of_kind(kind):
         value = {
             "deep": [{"list": ["x", {"text": f"it is {secret.text}"}]}],
@@ -91,7 +94,7 @@ def test_a_secret_anywhere_in_json(kind: str) -> None:
 
 
 @pytest.mark.parametrize("around", ["{}", "see {} there", "a\n{}\nb", '"{}"', "({})"])
-def test_an_innocent_stays(around: str) -> None:
+def test_a_text_without_a_secret_is_unchanged(around: str) -> None:
     for innocent in INNOCENTS:
         redactor = Redactor()
         text = around.replace("{}", innocent)
@@ -100,13 +103,13 @@ def test_an_innocent_stays(around: str) -> None:
 
 
 @pytest.mark.parametrize("around", ["{}", "a\n{}\nb", "a\n{}\n\nnext line 2"])
-def test_what_follows_a_line_without_its_secret_stays(around: str) -> None:
+def test_the_line_after_a_name_without_a_value_is_unchanged(around: str) -> None:
     for line in unfinished():
         text = around.replace("{}", line)
         assert redacted(text) == text
 
 
-def test_an_innocent_stays_in_json() -> None:
+def test_json_without_a_secret_is_unchanged() -> None:
     for innocent in INNOCENTS:
         key = "key" if is_secret_name(innocent) else innocent[:200]
         value = {"items": [innocent], key: {"value": innocent}}
@@ -119,7 +122,7 @@ def test_an_innocent_stays_in_json() -> None:
      "accessToken", "refresh_token", "Authorization", "set-cookie", "clientSecret", "private_key",
      "deviceCode", "user_code", "credentials", "connectionString", "AWS_SECRET_ACCESS_KEY"],
 )  # fmt: skip
-def test_what_has_a_secret_name_goes_whatever_it_is(name: str) -> None:
+def test_everything_below_a_secret_name_is_replaced(name: str) -> None:
     value = {name: "plain words", "n": {name: 123456}, "l": {name: ["one", {"x": 2.5}]}}
     kept = Bounds(Redactor()).fit(value, 4096, "x")
     text = json.dumps(kept)
@@ -132,7 +135,7 @@ def test_what_has_a_secret_name_goes_whatever_it_is(name: str) -> None:
     ["tokenCount", "max_tokens", "tokens", "passwordPolicy", "key", "keyCode", "sessionId",
      "secretName", "cookiePath", "author", "passed", "compass", "keyboard", "tokenizer"],
 )  # fmt: skip
-def test_a_number_under_an_innocent_name_stays(name: str) -> None:
+def test_a_number_below_another_name_is_unchanged(name: str) -> None:
     value = {name: 4096, "x": {name: {"input": 12}}}
     assert Bounds(Redactor()).fit(value, 4096, "x") == value
     assert not is_secret_name(name, of_text=False)
@@ -149,18 +152,18 @@ def test_a_number_under_an_innocent_name_stays(name: str) -> None:
         {"auth": {"anything": "plainword"}},
     ],
 )
-def test_pairs_of_a_name_and_a_value(value: Any) -> None:
+def test_the_value_beside_a_secret_name_is_replaced(value: Any) -> None:
     assert "plainword" not in json.dumps(Bounds(Redactor()).fit(value, 4096, "x"))
 
 
-def test_two_keys_that_become_the_same_stay_two() -> None:
+def test_two_keys_that_become_equal_are_both_kept() -> None:
     keys = [secret.text for secret in CORPUS if secret.kind == "forge"][:3]
     kept = Bounds(Redactor()).fit({key: i for i, key in enumerate(keys)}, 4096, "x")
     assert sorted(kept.values()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_cut_leaves_a_part_of_a_secret(kind: str) -> None:
+def test_a_text_that_is_cut_in_a_secret_has_no_part_of_it(kind: str) -> None:
     """Wherever the beginning of a text is cut off, nothing of the secret is left over."""
     behind = " word" * 40
     for number, secret in enumerate(of_kind(kind)):
@@ -175,107 +178,6 @@ MOST_PER_CHARACTER = 3000
 """How many characters are examined for each of a text, at the most: 300 anchors and the windows,
 twice in a text with escapes, twice in one with moves of the cursor."""
 
-HOSTILE = [
-    "eyJ.",
-    "eyJ",
-    "sk-",
-    "secret",
-    "password=",
-    'password="',
-    "password: ",
-    "token=$",
-    "xoxb-1-",
-    "://a:",
-    "://",
-    "aws",
-    "-----BEGIN " + "PRIVATE KEY-----",
-    "-----END " + "PRIVATE KEY-----\n",
-    "A",
-    "a1",
-    " ",
-    "\n",
-    "=",
-    "--a",
-    "authorization: ",
-    "cookie: ",
-    "0123456789",
-    "aws secret ",
-    "?sig=",
-    '\\"',
-    "12345678:",
-    "│",
-    '&x-amz-signature=:"',
-    "AAAA\n",
-    "{",
-    "login x password ",
-    "jwt=",
-    "sshpass -p",
-    " -u a",
-    "'",
-    "bearer ",
-    "BCDF-",
-    "SG.",
-    "gl",
-    "T3BlbkFJ",
-    "sk-T3BlbkFJ",
-    "<password>",
-    "<password",
-    "<password><![CDATA[",
-    "&lt;password&gt;",
-    "<key>password</key>",
-    "<key>",
-    "password: |\n",
-    "password:\n ",
-    "password '",
-    "password for x ",
-    "password is ",
-    "password=a ",
-    'password = """',
-    "password: a ",
-    "name=password value",
-    "name=password ",
-    '"a-key", "',
-    "type:password,",
-    "define('password','",
-    "set -x ",
-    "mysql ",
-    "mysql -",
-    "docker login ",
-    "curl -u ",
-    "echo x |",
-    "echo ",
-    "machine x ",
-    "login x\n",
-    "a:1234:",
-    "identified by ",
-    "private-lines: 1\n",
-    "@tcp(",
-    "x:y@tcp(",
-    "$2b$",
-    "1//0",
-    "discord.com/api/webhooks/1234567890/",
-    "authorization: a=",
-    "[redacted:x]\n",
-    "[redacted:x]",
-    "[redacted:x]          \n",
-    "A" * 30 + "\n",
-    "-u:",
-    "\b",
-    "a\b",
-    "\x1b[C",
-    "\x1b",
-    "\x1b[31",
-    "\x1b]",
-    "\\u001",
-    "\u200b",
-    "a\u200b",
-    "\x1b[C(-----BEGIN " + "PRIVATE KEY-----shared-key%",
-    "\\mysqladmin_passcurl",
-    "\\n",
-    '\\"password\\"',
-    "\\u00f1",
-]
-
 
 def examined(text: str) -> int:
     """Return how many characters were looked at to redact a text."""
@@ -288,13 +190,13 @@ class TestCost:
     """What is counted is the characters that patterns are given, so load changes nothing."""
 
     @pytest.mark.parametrize("piece", HOSTILE)
-    def test_grows_with_the_length_alone(self, piece: str) -> None:
+    def test_of_a_hostile_text_grows_with_its_length(self, piece: str) -> None:
         """What the screen of an agent may be full of."""
         short, long = ((piece * size)[:size] for size in (1024, 4096))
         assert examined(long) <= MOST_PER_CHARACTER * len(long)
         assert examined(long) / len(long) <= 1.5 * examined(short) / len(short)
 
-    def test_grows_with_the_length_alone_for_each_anchor(self) -> None:
+    def test_of_each_anchor_grows_with_the_length(self) -> None:
         anchors = {
             a for form in DETECTORS if isinstance(form, AnchoredDetector) for a in form.anchors
         }
@@ -326,7 +228,7 @@ class TestCost:
     places=st.lists(st.tuples(st.sampled_from(CORPUS), st.text(" \n\t.;", min_size=1)), max_size=6),
     seed=st.integers(),
 )
-def test_secrets_among_others_and_cut_by_colours_are_gone(
+def test_secrets_among_others_and_cut_by_colours_are_replaced(
     places: list[tuple[Secret, str]], seed: int
 ) -> None:
     chance = random.Random(seed)
