@@ -46,7 +46,7 @@ async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
 
     await eventually(is_well, PROCESS_PATIENCE)
     body = said[-1]
-    checks = {one["name"]: one for one in body["checks"]}
+    checks = {check["name"]: check for check in body["checks"]}
     for name in ("tmux", "port", "service", "clock", "key", "versions", "machine"):
         assert checks[name]["status"] == Status.OK, checks[name]
         assert checks[name]["advice"] is None

@@ -1,16 +1,15 @@
-"""Every finding about this machine, one by one."""
+"""What the checks of this machine say, with real files and small programs on the PATH."""
 
+import os
+import shutil
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from outrider.cli.doctor.finding import Finding, Status
 from outrider.cli.doctor.local_checks import (
-    AgentFacts,
-    DiskFacts,
-    PathFacts,
-    PortFacts,
-    ProgramFacts,
     check_agents,
     check_directory,
     check_disk,
@@ -21,127 +20,167 @@ from outrider.cli.doctor.local_checks import (
     check_settings,
     check_tmux,
 )
+from outrider.machine.settings import DaemonSettings
+from outrider.service.settings import Settings
+from tests.servers.server import reserve_ports
 
-HERE = Path("/srv/data")
 MB = 1024**2
+CODEX = """#!/bin/sh
+case "$*" in --version) echo codex 9.9;; "login status") exit {};; esac
+"""
+TMUX = """#!/bin/sh
+if [ "$1" = -V ]; then echo {}; else echo {} >&2; exit {}; fi
+"""
 
 
 def assert_says(finding: Finding, status: Status, *words: str) -> None:
     """Check a finding; one that is not well has a sentence of advice."""
     assert finding.status is status, finding
-    said = f"{finding.message}\n{finding.advice}"
-    assert all(word in said for word in words), finding
+    text = f"{finding.message}\n{finding.advice}"
+    assert all(word in text for word in words), finding
     assert (finding.advice is None) == (status is Status.OK)
     if finding.advice is not None:
         assert finding.advice.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("facts", "status", "words"),
-    [
-        (ProgramFacts("/usr/bin/tmux", "tmux 3.3a"), Status.OK, ["3.3a"]),
-        (ProgramFacts("/usr/bin/tmux", "tmux next-3.4"), Status.OK, ["3.4"]),
-        (ProgramFacts("/usr/bin/tmux", "tmux master"), Status.OK, ["master"]),
-        (ProgramFacts(None), Status.FAILED, ["not installed", "apt-get install tmux"]),
-        (ProgramFacts("/usr/bin/tmux", "tmux 3.1c"), Status.WARNING, ["3.1c", "3.2"]),
-        (ProgramFacts("/usr/bin/tmux", "tmux 3.3a", "no terminal"), Status.FAILED, ["no terminal"]),
-    ],
-)
-def test_tmux(facts: ProgramFacts, status: Status, words: list[str]) -> None:
-    assert_says(check_tmux(facts), status, *words)
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory of the PATH but the system's shell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """Write a program."""
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def test_tmux_and_git_of_this_machine_are_ok() -> None:
+    assert_says(check_tmux(), Status.OK, "tmux ", "starts a server")
+    assert_says(check_git(), Status.OK, "git version")
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "words"),
+    ("text", "status", "words"),
     [
-        (ProgramFacts("/usr/bin/git", "git version 2.39.5"), Status.OK, ["2.39.5"]),
-        (ProgramFacts(None), Status.WARNING, ["not installed", "install git"]),
-        (ProgramFacts("/usr/bin/git"), Status.WARNING, ["does not work"]),
+        (TMUX.format("tmux next-3.4", "", 0), Status.OK, ["3.4"]),
+        (TMUX.format("tmux master", "", 0), Status.OK, ["master"]),
+        (TMUX.format("tmux 3.1c", "", 0), Status.WARNING, ["3.1c", "3.2"]),
+        (TMUX.format("tmux 3.3a", "no terminal", 1), Status.FAILED, ["no terminal"]),
+        ("#!/nowhere\n", Status.FAILED, ["does not work"]),
+        (None, Status.FAILED, ["not installed", "apt-get install tmux"]),
     ],
 )
-def test_git(facts: ProgramFacts, status: Status, words: list[str]) -> None:
-    assert_says(check_git(facts), status, *words)
+def test_tmux_is_checked(
+    programs: Path, text: str | None, status: Status, words: list[str]
+) -> None:
+    if text is not None:
+        program(programs, "tmux", text)
+    assert_says(check_tmux(), status, *words)
 
 
-def test_the_command() -> None:
-    assert_says(check_outrider("1.0", "3.11", "/bin/outrider"), Status.OK, "1.0", "3.11")
-    assert_says(check_outrider("1.0", "3.11", None), Status.WARNING, "PATH")
+def test_programs_that_are_missing_are_warned_of(programs: Path) -> None:
+    assert_says(check_git(), Status.WARNING, "not installed", "install git")
+    program(programs, "git", "#!/bin/sh\nexit 1\n")
+    assert_says(check_git(), Status.WARNING, "does not work")
+    assert_says(check_outrider(), Status.WARNING, "PATH")
+    program(programs, "outrider", "")
+    assert_says(check_outrider(), Status.OK)
 
 
-def test_agents() -> None:
-    codex = AgentFacts("codex", "Codex", "codex", "codex-cli 1")
-    broken = AgentFacts("mine", "mine", "mine", error="mine.toml: no command")
-    (found,) = check_agents([codex], "npm i")
-    assert_says(found, Status.OK, "Codex", "codex-cli 1")
-    assert found.name == "agent codex"
-    (found,) = check_agents([codex._replace(is_logged_in=True)], "npm i")
-    assert_says(found, Status.OK, "logged in")
-    (found,) = check_agents([codex._replace(is_logged_in=False)], "npm i")
-    assert_says(found, Status.WARNING, "not logged in", "`codex`")
-    (found,) = check_agents([], "npm i")
-    assert_says(found, Status.WARNING, "demo", "`npm i`")
-    nothing, wrong = check_agents([broken], "npm i")
-    assert_says(nothing, Status.WARNING, "demo")
+def test_agents_are_listed_with_their_version_and_login(programs: Path, tmp_path: Path) -> None:
+    settings = DaemonSettings(tmp_path / "config")
+    (nothing,) = check_agents(settings)
+    assert_says(nothing, Status.WARNING, "demo", "`npm ")
+    own = tmp_path / "config" / "providers"
+    own.mkdir(parents=True)
+    (own / "mine.toml").write_text('type = "mine"\n')
+    nothing, wrong = check_agents(settings)
+    assert nothing.status is Status.WARNING
     assert_says(wrong, Status.FAILED, "mine.toml")
+    program(programs, "codex", CODEX.format(1))
+    findings = {finding.name: finding for finding in check_agents(settings)}
+    assert findings.keys() == {"agent codex", "agent mine"}
+    assert_says(findings["agent codex"], Status.WARNING, "codex 9.9", "not logged in", "`codex`")
+    program(programs, "codex", CODEX.format(0))
+    assert_says(check_agents(settings)[0], Status.OK, "codex 9.9, logged in")
 
 
-def test_settings() -> None:
+def test_an_invalid_setting_of_both_sides_is_named_once() -> None:
     assert_says(check_settings([]), Status.OK)
-    twice = check_settings(["OUTRIDER_PORT is wrong", "OUTRIDER_PORT is wrong"])
-    assert_says(twice, Status.FAILED, "OUTRIDER_PORT is wrong")
-    assert twice.message.count("OUTRIDER_PORT") == 1
+    finding = check_settings(["OUTRIDER_PORT is wrong", "OUTRIDER_PORT is wrong"])
+    assert_says(finding, Status.FAILED, "OUTRIDER_PORT is wrong")
+    assert finding.message.count("OUTRIDER_PORT") == 1
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "words"),
+    ("mode", "is_writable", "status", "words"),
     [
-        (PathFacts(HERE, 0o40700), Status.OK, []),
-        (PathFacts(HERE), Status.OK, ["not created yet"]),
-        (PathFacts(HERE, None, False), Status.FAILED, ["cannot be created", "OUTRIDER_DATA_DIR"]),
-        (PathFacts(HERE, 0o40500, False), Status.FAILED, ["cannot be written"]),
-        (PathFacts(HERE, 0o100600), Status.FAILED, ["not a directory"]),
-        (PathFacts(HERE, failure="Input/output error"), Status.FAILED, ["Input/output error"]),
-        (PathFacts(HERE, 0o40770), Status.FAILED, ["changed", f"chmod 700 {HERE}"]),
-        (PathFacts(HERE, 0o40755), Status.WARNING, ["read", f"chmod 700 {HERE}"]),
+        (0o700, True, Status.OK, []),
+        (None, True, Status.OK, ["not created yet"]),
+        (None, False, Status.FAILED, ["cannot be created", "OUTRIDER_DATA_DIR"]),
+        (0o500, False, Status.FAILED, ["cannot be written"]),
+        (0o770, True, Status.FAILED, ["changed", "chmod 700"]),
+        (0o755, True, Status.WARNING, ["read", "chmod 700"]),
     ],
 )
-def test_a_directory(facts: PathFacts, status: Status, words: list[str]) -> None:
-    finding = check_directory("data directory", facts, "OUTRIDER_DATA_DIR")
-    assert_says(finding, status, str(HERE), *words)
+def test_a_directory_is_for_this_user_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int | None,
+    is_writable: bool,
+    status: Status,
+    words: list[str],
+) -> None:
+    folder = tmp_path / "folder"
+    if mode is not None:
+        folder.mkdir()
+        folder.chmod(mode)
+    monkeypatch.setattr(os, "access", lambda *_: is_writable)  # root may write everywhere
+    finding = check_directory("data directory", folder, "OUTRIDER_DATA_DIR")
+    assert_says(finding, status, str(folder), *words)
 
 
-def test_secret_files() -> None:
-    private, exposed = PathFacts(HERE / "a", 0o100600), PathFacts(HERE / "b", 0o100640)
-    missing = PathFacts(HERE / "c")
-    assert_says(check_secret_files([private, missing]), Status.OK, "a")
+def test_a_file_in_place_of_a_directory_fails(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for path, words in ((file, "not a directory"), (file / "below", "Not a directory")):
+        assert_says(check_directory("data directory", path, "VARIABLE"), Status.FAILED, words)
+
+
+def test_files_with_keys_are_for_this_user_only(tmp_path: Path) -> None:
+    private, exposed, missing = tmp_path / "a", tmp_path / "b", tmp_path / "c"
     assert_says(check_secret_files([missing]), Status.OK, "none")
-    found = check_secret_files([private, exposed, missing])
-    assert_says(found, Status.FAILED, "chmod 600 /srv/data/b`")
+    private.touch(0o600)
+    assert_says(check_secret_files([private, missing]), Status.OK, "a")
+    exposed.touch()
+    exposed.chmod(0o640)
+    finding = check_secret_files([private, exposed, missing])
+    assert_says(finding, Status.FAILED, f"chmod 600 {exposed}`")
 
 
 @pytest.mark.parametrize(
     ("free", "status"),
-    [
-        (5000 * MB, Status.OK),
-        (900 * MB, Status.WARNING),
-        (100 * MB, Status.FAILED),
-        (None, Status.WARNING),
-    ],
+    [(5000 * MB, Status.OK), (900 * MB, Status.WARNING), (100 * MB, Status.FAILED)],
 )
-def test_the_disk(free: int | None, status: Status) -> None:
-    assert_says(check_disk(DiskFacts(HERE, free)), status, str(HERE))
+def test_little_space_on_the_disk_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, status: Status
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    assert_says(check_disk(tmp_path / "not" / "there"), status, str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("facts", "is_needed", "status", "words"),
-    [
-        (PortFacts("127.0.0.1", 8400), True, Status.OK, ["free"]),
-        (PortFacts("127.0.0.1", 0), True, Status.OK, ["free"]),
-        (PortFacts("127.0.0.1", 8400, "outrider"), True, Status.OK, ["Outrider listens"]),
-        (PortFacts("127.0.0.1", 8400, "other"), True, Status.FAILED, ["OUTRIDER_PORT"]),
-        (PortFacts("127.0.0.1", 8400, "other"), False, Status.WARNING, ["OUTRIDER_PORT"]),
-        (PortFacts("127.0.0.1", 80, failure="denied"), True, Status.FAILED, ["denied"]),
-    ],
-)
-def test_the_port(facts: PortFacts, is_needed: bool, status: Status, words: list[str]) -> None:
-    assert_says(check_port(facts, is_needed=is_needed), status, *words)
+def test_the_port_is_free_or_another_program_has_it() -> None:
+    port, release = reserve_ports()
+    assert_says(check_port(Settings(port=port), is_needed=True), Status.OK, "free")
+    release()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = Settings(port=listener.getsockname()[1])
+        for is_needed, status in ((True, Status.FAILED), (False, Status.WARNING)):
+            finding = check_port(settings, is_needed=is_needed, step_seconds=0.1)
+            assert_says(finding, status, "another program", "OUTRIDER_PORT")
+    foreign = check_port(Settings(host="203.0.113.1"), is_needed=True)
+    assert_says(foreign, Status.FAILED, "cannot listen", "OUTRIDER_HOST")

@@ -21,88 +21,42 @@ FILE: dict[str, Any] = {"url": "file:///tmp/outrider-1-py3-none-any.whl", "archi
 QUOTED = "'/srv/my outrider'"
 PULL = f"git -C {QUOTED} pull"
 INDEX = "https://packages.example"
+PIP = f"'{PYTHON}' -m pip install"
+WHEEL = "./outrider-VERSION-py3-none-any.whl"
+PIPX, UV_TOOL = "pipx_metadata.json", "uv-receipt.toml"
 
 
-def found(prefix: Path, installer: str, origin: dict[str, Any], *, has_service: bool) -> Any:
-    """Return the installation of an environment that has these metadata."""
+def installed(prefix: Path, installer: str, origin: dict[str, Any]) -> Installation:
+    """Return the installation of an environment that has these metadata.
+
+    The path of its Python has a space in it.
+    """
     metadata = prefix / "outrider-1.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "INSTALLER").write_text(f"{installer}\n")
     if origin:
         (metadata / "direct_url.json").write_text(json.dumps(origin))
-    return find(prefix, Distribution.at(metadata), PYTHON, has_service)
+    return find(prefix, Distribution.at(metadata))._replace(python=PYTHON)
 
 
 @pytest.mark.parametrize(
     ("installer", "mark", "origin", "expected", "commands"),
     [
-        (
-            "pip",
-            None,
-            {},
-            Installer.PIP,
-            ["'{}' -m pip install ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "pip",
-            None,
-            FILE,
-            Installer.PIP,
-            ["'{}' -m pip install ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "uv",
-            None,
-            {},
-            Installer.UV_PIP,
-            ["uv pip install --python '{}' ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "pip",
-            "pipx_metadata.json",
-            {},
-            Installer.PIPX,
-            ["pipx install --force ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "uv",
-            "pipx_metadata.json",
-            FILE,
-            Installer.PIPX,
-            ["pipx install --force ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "uv",
-            "uv-receipt.toml",
-            {},
-            Installer.UV_TOOL,
-            ["uv tool install --force ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "uv",
-            "uv-receipt.toml",
-            FILE,
-            Installer.UV_TOOL,
-            ["uv tool install --force ./outrider-VERSION-py3-none-any.whl"],
-        ),
-        (
-            "uv",
-            "uv-receipt.toml",
-            FOLDER,
-            Installer.UV_TOOL,
-            [PULL, "uv tool install --force '/srv/my outrider'"],
-        ),
+        ("pip", None, {}, Installer.PIP, [f"{PIP} {WHEEL}"]),
+        ("pip", None, FILE, Installer.PIP, [f"{PIP} {WHEEL}"]),
+        ("uv", None, {}, Installer.UV_PIP, [f"uv pip install --python '{PYTHON}' {WHEEL}"]),
+        ("pip", PIPX, {}, Installer.PIPX, [f"pipx install --force {WHEEL}"]),
+        ("uv", PIPX, FILE, Installer.PIPX, [f"pipx install --force {WHEEL}"]),
+        ("uv", UV_TOOL, FILE, Installer.UV_TOOL, [f"uv tool install --force {WHEEL}"]),
+        ("uv", UV_TOOL, FOLDER, Installer.UV_TOOL, [PULL, f"uv tool install --force {QUOTED}"]),
         (
             "pip",
             None,
             FOLDER,
             Installer.PIP,
-            [
-                PULL,
-                f"'{{}}' -m pip install --constraint {QUOTED}/constraints.txt {QUOTED}",
-            ],
+            [PULL, f"{PIP} --constraint {QUOTED}/constraints.txt {QUOTED}"],
         ),
-        ("pip", None, CHECKOUT, Installer.CHECKOUT, [PULL, "make -C '/srv/my outrider' up"]),
+        ("pip", None, CHECKOUT, Installer.CHECKOUT, [PULL, f"make -C {QUOTED} up"]),
         (
             "pip",
             "container-image",
@@ -123,37 +77,40 @@ def test_each_installer(
 ) -> None:
     if mark is not None:
         (tmp_path / mark).touch()
-    one = found(tmp_path, installer, origin, has_service=True)
-    assert one.installer is expected
-    assert not one.is_agent_only
-    assert upgrade_commands(one) == [command.format(PYTHON) for command in commands]
+    installation = installed(tmp_path, installer, origin)
+    assert installation.installer is expected
+    assert not installation.is_agent_only
+    assert upgrade_commands(installation) == commands
 
 
-def test_an_environment_in_the_cache_of_uv(tmp_path: Path) -> None:
-    one = found(tmp_path / "archive-v0" / "k3J", "uv", {}, has_service=True)
-    assert upgrade_commands(one) == ["uvx --from ./outrider-VERSION-py3-none-any.whl outrider up"]
+def test_an_environment_in_the_cache_of_uv_is_made_again(tmp_path: Path) -> None:
+    installation = installed(tmp_path / "archive-v0" / "k3J", "uv", {})
+    assert upgrade_commands(installation) == [f"uvx --from {WHEEL} outrider up"]
 
 
-def test_the_machine_agent_alone(tmp_path: Path) -> None:
-    one = found(tmp_path, "pip", FILE, has_service=False)
-    assert one.is_agent_only
+def test_the_machine_agent_alone_is_installed_without_dependencies_of_the_service() -> None:
+    installation = Installation(Installer.PIP, PYTHON, is_agent_only=True)
     files = "outrider-2.0-agent.txt ./outrider-2.0-py3-none-any.whl"
-    command = f"'{PYTHON}' -m pip install --no-deps --requirement {files}"
-    assert upgrade_commands(one, version="2.0") == [command]
+    command = f"{PIP} --no-deps --requirement {files}"
+    assert upgrade_commands(installation, version="2.0") == [command]
 
 
-def test_damaged_metadata(tmp_path: Path) -> None:
+def test_damaged_metadata_count_as_another_installer(tmp_path: Path) -> None:
     (tmp_path / "direct_url.json").write_text("[")
-    one = find(tmp_path, Distribution.at(tmp_path), PYTHON, has_service=True)
-    assert one == Installation(Installer.OTHER, PYTHON)
+    assert find(tmp_path, Distribution.at(tmp_path)).installer is Installer.OTHER
 
 
-def test_the_index_that_was_chosen_is_used_without_its_password() -> None:
-    for installer, expected in (
+@pytest.mark.parametrize(
+    ("installer", "expected"),
+    [
         (Installer.PIP, f"python -m pip install --index-url {INDEX} outrider==2.0"),
         (Installer.PIPX, f"pipx install --force --index-url {INDEX} outrider==2.0"),
         (Installer.UVX, f"uvx --default-index {INDEX} --from outrider==2.0 outrider up"),
-    ):
-        one = Installation(installer, "python")
-        index = "https://me:hush@packages.example"
-        assert upgrade_commands(one, version="2.0", index=index) == [expected]
+    ],
+)
+def test_the_index_that_was_chosen_is_used_without_its_password(
+    installer: Installer, expected: str
+) -> None:
+    installation = Installation(installer, "python")
+    index = "https://me:hush@packages.example"
+    assert upgrade_commands(installation, version="2.0", index=index) == [expected]

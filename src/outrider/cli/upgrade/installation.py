@@ -13,9 +13,6 @@ import msgspec
 
 from outrider.cli.upgrade.package_index import PACKAGE, without_password
 
-_IMAGE_MARK: Final = "container-image"
-"""An empty file in the environment of `deploy/Dockerfile`."""
-
 _SERVICE_MODULE: Final = "sqlalchemy"
 """What an installation of the machine agent alone does not have."""
 
@@ -34,6 +31,14 @@ class Installer(StrEnum):
     OTHER = "other"
 
 
+_MARKS: Final = {
+    "container-image": Installer.CONTAINER,  # an empty file that `deploy/Dockerfile` makes
+    "uv-receipt.toml": Installer.UV_TOOL,
+    "pipx_metadata.json": Installer.PIPX,
+}
+"""Files in the environment of Python that say what made it."""
+
+
 class Installation(NamedTuple):
     """An installed Outrider.
 
@@ -48,45 +53,57 @@ class Installation(NamedTuple):
     folder: Path | None = None
     is_agent_only: bool = False
 
+    @property
+    def described(self) -> str:
+        """How it was installed, in words."""
+        what = "the machine agent alone, " if self.is_agent_only else ""
+        match self.installer:
+            case Installer.CONTAINER:
+                return f"{what}in a container image"
+            case Installer.OTHER:
+                return f"{what}installed in a way that is not known"
+            case Installer.CHECKOUT:
+                return f"{what}run from the checkout {self.folder}"
+        origin = f" from {self.folder}" if self.folder is not None else ""
+        return f"{what}installed with {self.installer}{origin}"
 
-def find(
-    prefix: Path = Path(sys.prefix),
-    found: Distribution | None = None,
-    python: str = sys.executable,
-    has_service: bool = importlib.util.find_spec(_SERVICE_MODULE) is not None,
-) -> Installation:
+
+def find(prefix: Path = Path(sys.prefix), package: Distribution | None = None) -> Installation:
     """Return how this Outrider was installed.
 
     Args:
         prefix: the environment of Python.
-        found: the metadata of the package; by default those of this environment.
+        package: the metadata of the package; by default those of this environment.
     """
-    if found is None:
-        try:
-            found = distribution(PACKAGE)
-        except PackageNotFoundError:  # run from its sources, with PYTHONPATH
-            return Installation(Installer.OTHER, python)
-    origin = _origin(found)
-    folder = _folder(origin)
-    is_editable = bool(origin.get("dir_info", {}).get("editable"))
+    try:
+        package = package or distribution(PACKAGE)
+    except PackageNotFoundError:  # run from its sources, with PYTHONPATH
+        return Installation(Installer.OTHER)
+    try:  # direct_url.json (PEP 610) is absent if the package came from an index
+        origin = msgspec.json.decode(package.read_text("direct_url.json") or "{}", type=_Origin)
+    except (msgspec.DecodeError, UnicodeError):
+        origin = _Origin()
+    url = urlsplit(origin.url)
+    is_folder = origin.dir_info is not None and url.scheme == "file"
     return Installation(
-        _installer(prefix, found, is_editable=is_editable),
-        python,
-        folder=folder,
-        is_agent_only=not has_service,
+        _installer(prefix, package, origin),
+        folder=Path(unquote(url.path)) if is_folder else None,
+        is_agent_only=importlib.util.find_spec(_SERVICE_MODULE) is None,
     )
 
 
-def _installer(prefix: Path, found: Distribution, *, is_editable: bool) -> Installer:
-    if is_editable:
+class _Origin(msgspec.Struct):
+    url: str = ""
+    dir_info: dict[str, Any] | None = None
+
+
+def _installer(prefix: Path, package: Distribution, origin: _Origin) -> Installer:
+    if origin.dir_info and origin.dir_info.get("editable"):
         return Installer.CHECKOUT
-    if (prefix / _IMAGE_MARK).exists():
-        return Installer.CONTAINER
-    if (prefix / "uv-receipt.toml").exists():
-        return Installer.UV_TOOL
-    if (prefix / "pipx_metadata.json").exists():
-        return Installer.PIPX
-    name = (found.read_text("INSTALLER") or "").strip()
+    for mark, installer in _MARKS.items():
+        if (prefix / mark).exists():
+            return installer
+    name = (package.read_text("INSTALLER") or "").strip()
     # uvx makes its environments inside the cache of uv, whose parts have such names.
     cached = ("archive-v", "environments-v")
     if name == "uv" and any(part.startswith(cached) for part in prefix.parts):
@@ -94,23 +111,8 @@ def _installer(prefix: Path, found: Distribution, *, is_editable: bool) -> Insta
     return {"uv": Installer.UV_PIP, "pip": Installer.PIP}.get(name, Installer.OTHER)
 
 
-def _origin(found: Distribution) -> dict[str, Any]:
-    """Return `direct_url.json` (PEP 610); empty if the package came from an index."""
-    try:
-        origin = msgspec.json.decode(found.read_text("direct_url.json") or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return {}
-    return origin if isinstance(origin, dict) else {}
-
-
-def _folder(origin: dict[str, Any]) -> Path | None:
-    url = urlsplit(str(origin.get("url", "")))
-    is_folder = isinstance(origin.get("dir_info"), dict) and url.scheme == "file"
-    return Path(unquote(url.path)) if is_folder else None
-
-
 def upgrade_commands(
-    found: Installation, *, version: str = "VERSION", index: str | None = None
+    here: Installation, *, version: str = "VERSION", index: str | None = None
 ) -> list[str]:
     """Return the commands of a shell that upgrade an installation; none if that is not known.
 
@@ -121,13 +123,13 @@ def upgrade_commands(
         version: the release to upgrade to.
         index: the package index that has Outrider.
     """
-    python, address = shlex.quote(found.python), shlex.quote(without_password(index or ""))
+    python, address = shlex.quote(here.python), shlex.quote(without_password(index or ""))
     pip_index = f" --index-url {address}" if index else ""
     uv_index = f" --default-index {address}" if index else ""
-    if found.installer is Installer.CONTAINER:
+    if here.installer is Installer.CONTAINER:
         return ["git pull", "docker build -f deploy/Dockerfile -t outrider ."]
-    if found.folder is not None:
-        folder = shlex.quote(str(found.folder))
+    if here.folder is not None:
+        folder = shlex.quote(str(here.folder))
         install = {
             Installer.CHECKOUT: f"make -C {folder} up",
             Installer.PIPX: f"pipx install --force {folder}",
@@ -136,9 +138,9 @@ def upgrade_commands(
             Installer.UV_PIP: f"uv pip install --python {python} {folder}",
         }
         with_pip = f"{python} -m pip install --constraint {folder}/constraints.txt {folder}"
-        return [f"git -C {folder} pull", install.get(found.installer, with_pip)]
+        return [f"git -C {folder} pull", install.get(here.installer, with_pip)]
     package = f"outrider=={version}" if index else f"./outrider-{version}-py3-none-any.whl"
-    if found.is_agent_only:
+    if here.is_agent_only:
         package = f"--no-deps --requirement outrider-{version}-agent.txt {package}"
     command = {
         Installer.PIPX: f"pipx install --force{pip_index} {package}",
@@ -147,4 +149,4 @@ def upgrade_commands(
         Installer.UV_PIP: f"uv pip install --python {python}{uv_index} {package}",
         Installer.PIP: f"{python} -m pip install{pip_index} {package}",
     }
-    return [command[found.installer]] if found.installer in command else []
+    return [command[here.installer]] if here.installer in command else []

@@ -18,7 +18,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from outrider.cli.doctor.time_limit import BackgroundWork
+from outrider.cli.doctor.finding import in_background
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import printable
 
@@ -66,20 +66,20 @@ def newest_release(
     """
     shown = without_password(index)
     try:
-        files = BackgroundWork(lambda: _files(index, seconds), seconds).result()
+        files = in_background(lambda: _files(index, seconds)).result(seconds)
     except TimeoutError:
         reason = f"no answer within {seconds:g} s"
         raise PackageIndexError(f"The package index {shown} cannot be read: {reason}") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
         reason = printable(str(error) or type(error).__name__)
         raise PackageIndexError(f"The package index {shown} cannot be read: {reason}") from error
-    found = {version for file in files for version in _installable(file, python)}
-    candidates = {version for version in found if prereleases or not version.is_prerelease} or found
-    if not candidates:
+    versions = {version for file in files for version in _installable(file, python)}
+    candidates = {version for version in versions if prereleases or not version.is_prerelease}
+    if not versions:
         raise PackageIndexError(
             f"The package index {shown} has no release of {PACKAGE} for Python {python}"
         )
-    return max(candidates)
+    return max(candidates or versions)
 
 
 def without_password(index: str) -> str:
