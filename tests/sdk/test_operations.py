@@ -13,7 +13,6 @@ from outrider.contract.event_stream import EventPage
 from outrider.contract.resources import Daemon
 from outrider.sdk import Agent, AsyncAgent, AsyncMachine, AsyncOutrider, Machine, Outrider
 from outrider.sdk import operations as ops
-from outrider.sdk.machine_fields import MachineFields
 from outrider.sdk.operations import Operation
 from outrider.service.endpoints import ENDPOINTS
 from outrider.service.http.openapi import describe
@@ -23,14 +22,18 @@ LOGINS = {"LOG_IN", "REAUTHENTICATE", "LOG_OUT"}
 """What the client does by itself if it has a login: tests/sdk/test_login.py."""
 
 OPERATIONS: dict[str, Operation[Any]] = {
-    name: one
-    for name, one in vars(ops).items()
-    if isinstance(one, Operation) and name not in LOGINS
+    name: value
+    for name, value in vars(ops).items()
+    if isinstance(value, Operation) and name not in LOGINS
 }
 
 # A dashboard session also manages keys and logins: not what a program does.
 # A WebSocket is a conversation of its own: `outrider attach`.
-COVERED = [one for one in ENDPOINTS if one.who in {"scope", "principal"} and one.socket is None]
+COVERED = [
+    endpoint
+    for endpoint in ENDPOINTS
+    if endpoint.who in {"scope", "principal"} and endpoint.socket is None
+]
 
 M, T, W = "machine_1", "machine_1:session:session_1", "webhook_1"
 
@@ -110,25 +113,25 @@ NOT_IN_SHORT = {"cdp_connected", "connected_at", "last_seen_at", "reconnecting"}
 
 
 def described(operation: Operation[Any]) -> dict[str, Any]:
-    one: dict[str, Any] = DOCUMENT["paths"][f"/api/v1{operation.path}"][operation.method.lower()]
-    return one
+    methods: dict[str, Any] = DOCUMENT["paths"][f"/api/v1{operation.path}"]
+    return dict(methods[operation.method.lower()])
 
 
 def resolved(part: dict[str, Any]) -> dict[str, Any]:
     """Follow the reference of a part of the document."""
     if "$ref" not in part:
         return part
-    found = DOCUMENT
+    target = DOCUMENT
     for name in part["$ref"].split("/")[1:]:
-        found = found[name]
-    return found
+        target = target[name]
+    return target
 
 
 def fields_of(description: dict[str, Any]) -> set[str]:
     """Return the names of the query parameters, or of the fields of the body."""
     if "requestBody" not in description:
         parameters = map(resolved, description.get("parameters", []))
-        return {one["name"] for one in parameters if one["in"] == "query"}
+        return {field["name"] for field in parameters if field["in"] == "query"}
     schema = description["requestBody"]["content"]["application/json"]["schema"]
     if "oneOf" in schema or "anyOf" in schema:
         return {"type", "payload"}
@@ -169,20 +172,20 @@ class Api:
 
 def example(content: dict[str, Any]) -> Any:
     """Return the first example of a body."""
-    several = [one["value"] for one in content.get("examples", {}).values()]
-    return several[0] if several else content["example"]
+    examples = [example["value"] for example in content.get("examples", {}).values()]
+    return examples[0] if examples else content["example"]
 
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    one = Api()
-    yield one
-    one.client.close()
+    api = Api()
+    yield api
+    api.client.close()
 
 
 def test_every_endpoint_has_an_operation_and_a_call() -> None:
-    assert {(one.method, f"/api/v1{one.path}") for one in OPERATIONS.values()} == {
-        (one.method, one.path) for one in COVERED
+    assert {(each.method, f"/api/v1{each.path}") for each in OPERATIONS.values()} == {
+        (endpoint.method, endpoint.path) for endpoint in COVERED
     }
     assert CALLS.keys() == OPERATIONS.keys()
 
@@ -191,9 +194,9 @@ def test_every_endpoint_has_an_operation_and_a_call() -> None:
 def test_the_type_of_its_response(name: str) -> None:
     operation = OPERATIONS[name]
     (endpoint,) = (
-        one
-        for one in COVERED
-        if (one.method, one.path) == (operation.method, f"/api/v1{operation.path}")
+        endpoint
+        for endpoint in COVERED
+        if (endpoint.method, endpoint.path) == (operation.method, f"/api/v1{operation.path}")
     )
     if name in {"COMMAND", "READ_FILES"}:
         assert len(endpoint.responses) > 1
@@ -226,7 +229,7 @@ def public(kind: type) -> set[str]:
 
 
 def test_a_machine_has_every_field_or_it_is_left_out_above() -> None:
-    properties = {name for name, one in vars(MachineFields).items() if isinstance(one, property)}
+    properties = {name for name, value in vars(Machine).items() if isinstance(value, property)}
     assert properties == {field.name for field in msgspec.structs.fields(Daemon)} - NOT_IN_SHORT
 
 

@@ -10,7 +10,7 @@ with Outrider() as client:
 
     asynchronous/   the client, with I/O; synchronous/ is generated from it
     operations, decoding, retry_policy, turn,    what both share, free of I/O
-    configuration, machine_fields
+    configuration
     errors, results                              what they raise and return, beside `contract`
     webhooks                                     for receivers of webhooks
 """

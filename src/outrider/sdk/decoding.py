@@ -23,9 +23,6 @@ class _ErrorBody(msgspec.Struct):
     details: list[ErrorDetail] = []
 
 
-_decode_error = msgspec.json.Decoder(_ErrorBody).decode
-
-
 def result(operation: Operation[T], status: int, headers: Mapping[str, str], body: bytes) -> T:
     """Return the result of a successful response.
 
@@ -49,7 +46,7 @@ def result(operation: Operation[T], status: int, headers: Mapping[str, str], bod
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """Return the error of an error response, whoever sent it: a proxy may have."""
     try:
-        decoded = _decode_error(body)
+        decoded = msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.DecodeError, UnicodeError):
         decoded = _ErrorBody(f"The service answered {status} {_phrase(status)}".rstrip())
     return BY_STATUS.get(status, ApiError)(

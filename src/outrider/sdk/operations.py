@@ -3,7 +3,7 @@
 `tests/sdk/test_operations.py` compares them with the endpoint table, in both directions.
 """
 
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -52,22 +52,18 @@ class SessionToken(Wire, kw_only=True):
     """The session's token, for `Authorization: Bearer`."""
 
 
-class Operation(Generic[T]):
+class Operation(NamedTuple, Generic[T]):
     """An endpoint.
 
-    Args:
+    Attributes:
         method: the HTTP method.
         path: the path below `/api/v1`, with its parameters in braces.
         response: the type of the body of a successful response.
     """
 
-    __slots__ = ("_decoder", "method", "path", "response")
-
-    def __init__(self, method: str, path: str, response: type[T]) -> None:
-        self.method = method
-        self.path = path
-        self.response = response
-        self._decoder: msgspec.json.Decoder[T] | None = None
+    method: str
+    path: str
+    response: type[T]
 
     def url(self, **parameters: str) -> str:
         """Return the path with these parameters.
@@ -78,7 +74,8 @@ class Operation(Generic[T]):
         for name, value in parameters.items():
             if value in {"", ".", ".."}:
                 raise ValueError(f"{value!r} is no {name}")
-        return self.path.format_map({name: quote(one, ":") for name, one in parameters.items()})
+        quoted = {name: quote(value, ":") for name, value in parameters.items()}
+        return self.path.format_map(quoted)
 
     def decode(self, body: bytes) -> T:
         """Return the body of a successful response.
@@ -86,9 +83,7 @@ class Operation(Generic[T]):
         Raises:
             msgspec.DecodeError: it is of another form.
         """
-        if self._decoder is None:  # made when first used: all of them take milliseconds
-            self._decoder = msgspec.json.Decoder(self.response)
-        return self._decoder.decode(body)
+        return msgspec.json.decode(body, type=self.response)
 
 
 LIST_MACHINES: Final = Operation("GET", "/daemons", DaemonList)

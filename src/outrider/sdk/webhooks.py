@@ -72,10 +72,11 @@ def verify(
         )
     expected = signatures.digest(secret, signature.timestamp, body).encode()
     # Compare every digest, so that the duration does not reveal which one matches.
-    fits = [
-        hmac.compare_digest(expected, one.encode(errors="replace")) for one in signature.digests
+    matches = [
+        hmac.compare_digest(expected, digest.encode(errors="replace"))
+        for digest in signature.digests
     ]
-    if not any(fits):
+    if not any(matches):
         raise SignatureMismatch(
             "The signature does not fit the body: check that the body is the raw one and the "
             "secret is this webhook's"

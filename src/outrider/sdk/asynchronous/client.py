@@ -99,8 +99,7 @@ class AsyncOutrider:
 
     async def account(self) -> Account:
         """Return the account's plan, usage and limits, and the key of this client."""
-        operation = operations.ACCOUNT
-        return await self._transport.send(operation, operation.url())
+        return await self._transport.send(operations.ACCOUNT)
 
     @overload
     def events(

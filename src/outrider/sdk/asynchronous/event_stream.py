@@ -68,8 +68,8 @@ async def frames(
         try:
             opened = transport.stream(EVENTS.path, {**query, "after": cursor}, SILENCE_SECONDS)
             async with opened as source:
-                async for one in source:
-                    frame = _decode(one)
+                async for received in source:
+                    frame = _decode(received)
                     if frame is None:
                         continue
                     if isinstance(frame, StreamEnd):
@@ -108,15 +108,15 @@ def _resumed(frame: Frame) -> bool:
     return isinstance(frame, StreamReady) and frame.resume == "ok"
 
 
-def _decode(one: httpx2.ServerSentEvent) -> Frame | StreamEnd | None:
+def _decode(received: httpx2.ServerSentEvent) -> Frame | StreamEnd | None:
     """Return a frame; None for those of a newer service."""
-    kind = _TYPES.get(one.event)
-    if kind is None and one.event.startswith("stream:"):
+    kind = _TYPES.get(received.event)
+    if kind is None and received.event.startswith("stream:"):
         return None
     try:
-        frame: Frame | StreamEnd = msgspec.json.decode(one.data, type=kind or Event)
+        frame: Frame | StreamEnd = msgspec.json.decode(received.data, type=kind or Event)
     except msgspec.DecodeError as error:
         raise UnexpectedResponse(f"An event has another form than expected: {error}") from error
     if isinstance(frame, Event):
-        frame.cursor, frame.body = one.id, one.data
+        frame.cursor, frame.body = received.id, received.data
     return frame

@@ -12,20 +12,80 @@ from outrider.contract.commands import (
     TerminalOutput,
 )
 from outrider.contract.outcomes import Done
-from outrider.contract.resources import Daemon, DaemonStatus, Session, SessionState
+from outrider.contract.resources import (
+    CliEntry,
+    Daemon,
+    DaemonStatus,
+    IdeEntry,
+    Session,
+    SessionState,
+)
 from outrider.sdk import operations
 from outrider.sdk.asynchronous.agent import AsyncAgent
 from outrider.sdk.asynchronous.transport import AsyncTransport
 from outrider.sdk.decoding import converted
-from outrider.sdk.machine_fields import MachineFields
 
 
-class AsyncMachine(MachineFields):
-    """A machine of the account. Its fields are as they were when it was read."""
+class AsyncMachine:
+    """A machine of the account. Its fields are as they were when it was read.
+
+    Those that programs often need are properties; a new field of the API is in `daemon` at once.
+
+    Attributes:
+        daemon: all fields as the API has them.
+    """
 
     def __init__(self, transport: AsyncTransport, daemon: Daemon) -> None:
-        super().__init__(daemon)
+        self.daemon = daemon
         self._transport = transport
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.nickname!r} {self.id}>"
+
+    @property
+    def id(self) -> str:
+        """The machine's id."""
+        return self.daemon.id
+
+    @property
+    def nickname(self) -> str:
+        """What its user calls the machine."""
+        return self.daemon.nickname
+
+    @property
+    def hostname(self) -> str:
+        """The machine's name in its network."""
+        return self.daemon.hostname
+
+    @property
+    def platform(self) -> str:
+        """The operating system: `linux` or `darwin`, for example."""
+        return self.daemon.platform
+
+    @property
+    def version(self) -> str:
+        """The version of the machine agent."""
+        return self.daemon.version
+
+    @property
+    def connected(self) -> bool:
+        """Whether it was connected when it was read."""
+        return self.daemon.connected is not False  # absent in the list of connected machines
+
+    @property
+    def clis(self) -> list[CliEntry]:
+        """The running terminal agents, one for each type."""
+        return self.daemon.clis
+
+    @property
+    def acps(self) -> list[CliEntry]:
+        """The running ACP agents, one for each type."""
+        return self.daemon.acps
+
+    @property
+    def ides(self) -> list[IdeEntry]:
+        """The running IDEs, one for each type."""
+        return self.daemon.ides
 
     async def status(self) -> DaemonStatus:
         """Read the machine's present state: hardware, sessions, what it can launch."""
@@ -113,9 +173,7 @@ class AsyncMachine(MachineFields):
 
     async def close_terminal(self, name: str) -> TerminalClosed:
         """Close a named terminal with all that runs in it."""
-        operation = operations.CLOSE_TERMINAL
-        path = operation.url(daemonId=self.id, name=name)
-        return await self._transport.send(operation, path)
+        return await self._send(operations.CLOSE_TERMINAL, name=name)
 
     async def sessions(
         self,
@@ -146,7 +204,7 @@ class AsyncMachine(MachineFields):
             width: the width of the picture in pixels.
         """
         payload = {"target": target, "width": width}
-        present = {name: one for name, one in payload.items() if one is not None}
+        present = {name: value for name, value in payload.items() if value is not None}
         return converted(await self.command("screenshot", present), Picture)
 
     async def disconnect(self) -> Done:
@@ -169,6 +227,14 @@ class AsyncMachine(MachineFields):
         *,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        **parameters: str,
     ) -> operations.T:
-        path = operation.url(daemonId=self.id)
-        return await self._transport.send(operation, path, query=query, body=body)
+        return await self._transport.send(
+            operation,
+            query=query,
+            body=body,
+            timeout=None,
+            is_login=False,
+            daemonId=self.id,
+            **parameters,
+        )

@@ -33,9 +33,8 @@ class AsyncMachines:
         Args:
             state: `all` also returns those that are offline, in their last state.
         """
-        operation = operations.LIST_MACHINES
-        found = await self._transport.send(operation, operation.url(), query={"state": state})
-        return [AsyncMachine(self._transport, daemon) for daemon in found.daemons]
+        page = await self._transport.send(operations.LIST_MACHINES, query={"state": state})
+        return [AsyncMachine(self._transport, daemon) for daemon in page.daemons]
 
     async def get(self, name: str) -> AsyncMachine:
         """Return a machine by its id or nickname, also one that is offline.
@@ -45,14 +44,14 @@ class AsyncMachines:
             Conflict: several machines have the nickname.
         """
         machines = await self.list(state="all")
-        found = [machine for machine in machines if machine.id == name]
-        found = found or [machine for machine in machines if machine.nickname == name]
-        if not found:
+        fitting = [machine for machine in machines if machine.id == name]
+        fitting = fitting or [machine for machine in machines if machine.nickname == name]
+        if not fitting:
             raise NotFound(f"No machine {name!r} in this account", status=404)
-        if len(found) > 1:
-            ids = ", ".join(machine.id for machine in found)
+        if len(fitting) > 1:
+            ids = ", ".join(machine.id for machine in fitting)
             raise Conflict(f"Several machines are called {name!r}: use an id of {ids}", status=409)
-        return found[0]
+        return fitting[0]
 
 
 class AsyncSessions:
@@ -78,9 +77,8 @@ class AsyncSessions:
             before: the id or the target id of a session, for the next page: only those launched
                 earlier. A page may have fewer than `limit`.
         """
-        operation = operations.LIST_SESSIONS
         query = {"state": state, "q": q, "limit": limit, "before": before}
-        return (await self._transport.send(operation, operation.url(), query=query)).sessions
+        return (await self._transport.send(operations.LIST_SESSIONS, query=query)).sessions
 
 
 class AsyncApprovals:
@@ -94,14 +92,13 @@ class AsyncApprovals:
 
         Answer one with `client.agent(approval.target_id).approve(action_id=approval.action.id)`.
         """
-        operation = operations.LIST_APPROVALS
-        found: list[Approval] = []
+        approvals: list[Approval] = []
         after: str | None = None
         while True:  # a page has 4 MiB at most
-            page = await self._transport.send(operation, operation.url(), query={"after": after})
-            found += page.approvals
+            page = await self._transport.send(operations.LIST_APPROVALS, query={"after": after})
+            approvals += page.approvals
             if not isinstance(page.cursor, str) or page.cursor == after:
-                return found
+                return approvals
             after = page.cursor
 
 
@@ -116,25 +113,22 @@ class AsyncWebhooks:
 
     async def list(self) -> list[Webhook]:
         """Return the webhooks, the oldest first."""
-        operation = operations.LIST_WEBHOOKS
-        return (await self._transport.send(operation, operation.url())).webhooks
+        return (await self._transport.send(operations.LIST_WEBHOOKS)).webhooks
 
     async def create(self, url: str, events: Iterable[str]) -> WebhookWithSecret:
         """Subscribe a URL to events; `*` stands for all. The secret is shown this once."""
-        operation = operations.CREATE_WEBHOOK
         body = {"url": url, "events": [*events]}
-        return await self._transport.send(operation, operation.url(), body=body)
+        return await self._transport.send(operations.CREATE_WEBHOOK, body=body)
 
     async def update(self, webhook_id: str, *, active: bool) -> Webhook:
         """Switch a webhook on or off."""
-        operation = operations.CHANGE_WEBHOOK
-        path = operation.url(webhookId=webhook_id)
-        return await self._transport.send(operation, path, body={"active": active})
+        return await self._transport.send(
+            operations.CHANGE_WEBHOOK, body={"active": active}, webhookId=webhook_id
+        )
 
     async def delete(self, webhook_id: str) -> Deleted:
         """Delete a webhook with its history."""
-        operation = operations.DELETE_WEBHOOK
-        return await self._transport.send(operation, operation.url(webhookId=webhook_id))
+        return await self._transport.send(operations.DELETE_WEBHOOK, webhookId=webhook_id)
 
     async def deliveries(
         self, webhook_id: str, *, limit: int | None = None, before: str | None = None
@@ -145,34 +139,34 @@ class AsyncWebhooks:
             limit: how many, 1 to 100; 20 by default.
             before: the id of a delivery: only older ones.
         """
-        operation = operations.LIST_DELIVERIES
-        path, query = operation.url(webhookId=webhook_id), {"limit": limit, "before": before}
-        return (await self._transport.send(operation, path, query=query)).deliveries
+        query = {"limit": limit, "before": before}
+        page = await self._transport.send(
+            operations.LIST_DELIVERIES, query=query, webhookId=webhook_id
+        )
+        return page.deliveries
 
     async def delivery(self, webhook_id: str, delivery_id: str) -> DeliveryDetails:
         """Return a delivery with its request."""
-        operation = operations.READ_DELIVERY
-        path = operation.url(webhookId=webhook_id, deliveryId=delivery_id)
-        return await self._transport.send(operation, path)
+        return await self._transport.send(
+            operations.READ_DELIVERY, webhookId=webhook_id, deliveryId=delivery_id
+        )
 
     async def test(self, webhook_id: str) -> Delivered:
         """Send a test event, and return its delivery after the first attempt."""
-        operation = operations.TEST_WEBHOOK
-        return await self._transport.send(operation, operation.url(webhookId=webhook_id))
+        return await self._transport.send(operations.TEST_WEBHOOK, webhookId=webhook_id)
 
     async def resend(self, webhook_id: str, delivery_id: str) -> Delivered:
         """Deliver an event again."""
-        operation = operations.RESEND
-        path = operation.url(webhookId=webhook_id, deliveryId=delivery_id)
-        return await self._transport.send(operation, path)
+        return await self._transport.send(
+            operations.RESEND, webhookId=webhook_id, deliveryId=delivery_id
+        )
 
     async def replay(self, webhook_id: str, *, since: int) -> Replayed:
         """Deliver again what has failed since a time, in epoch milliseconds."""
-        operation = operations.REPLAY
-        path = operation.url(webhookId=webhook_id)
-        return await self._transport.send(operation, path, body={"since": since})
+        return await self._transport.send(
+            operations.REPLAY, body={"since": since}, webhookId=webhook_id
+        )
 
     async def rotate_secret(self, webhook_id: str) -> WebhookWithSecret:
         """Give a webhook a new secret; the old one stays valid for 24 hours."""
-        operation = operations.ROTATE_SECRET
-        return await self._transport.send(operation, operation.url(webhookId=webhook_id))
+        return await self._transport.send(operations.ROTATE_SECRET, webhookId=webhook_id)

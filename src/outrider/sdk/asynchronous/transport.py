@@ -25,7 +25,6 @@ from outrider.sdk.retry_policy import RetryPolicy
 
 T = TypeVar("T")
 
-_encode = msgspec.json.encode
 _CONNECT_SECONDS = 10.0
 
 
@@ -68,7 +67,7 @@ class AsyncTransport:
         """End the session of a login, and close the connections."""
         try:
             if self._token is not None:
-                await self.send(operations.LOG_OUT, operations.LOG_OUT.path, is_login=True)
+                await self.send(operations.LOG_OUT, is_login=True)
         except OutriderError:
             pass  # it expires by itself
         finally:
@@ -79,21 +78,21 @@ class AsyncTransport:
     async def send(
         self,
         operation: Operation[T],
-        path: str,
         *,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         is_login: bool = False,
+        **parameters: str,
     ) -> T:
         """Send a request and return the result.
 
         Args:
-            path: the operation's path with its parameters.
             query: the query parameters; those that are None are left out.
             body: the fields of the body; those that are None are left out.
             timeout: seconds, in place of the client's.
             is_login: whether the request is a part of logging in or out.
+            parameters: of the operation's path.
 
         Raises:
             OutriderError: see `outrider.sdk.errors`.
@@ -104,10 +103,10 @@ class AsyncTransport:
         content: bytes | None = None
         if body is not None:
             headers = {**headers, "Content-Type": "application/json"}
-            content = _encode({name: one for name, one in body.items() if one is not None})
+            content = msgspec.json.encode(_present(body))
         request = self._request(
             operation.method,
-            path,
+            operation.url(**parameters),
             query,
             headers=headers,
             content=content,
@@ -157,7 +156,7 @@ class AsyncTransport:
             return self._http.build_request(
                 method,
                 self._url + path,
-                params=_present(query),
+                params=None if query is None else _present(query),
                 headers=headers,
                 content=content,
                 timeout=_limits(timeout),
@@ -201,7 +200,7 @@ class AsyncTransport:
                     operation, body = operations.REAUTHENTICATE, {"password": body["password"]}
                 else:
                     self._token = None
-                done = await self.send(operation, operation.path, body=body, is_login=True)
+                done = await self.send(operation, body=body, is_login=True)
                 self._token = done.token
             return self._token
 
@@ -251,8 +250,8 @@ _MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event, which has a session or a message of 64 KiB at most."""
 
 
-def _present(query: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if query is None else {k: one for k, one in query.items() if one is not None}
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _limits(timeout: float) -> httpx2.Timeout:
