@@ -24,7 +24,7 @@ from outrider.contract.resources import Provider
 from outrider.machine.app import run_daemon
 from outrider.machine.link.connection import TokenRefusedError
 from outrider.machine.link.journal import Journal
-from outrider.machine.sessions.registry import Sessions
+from outrider.machine.sessions.launching import Launcher
 from outrider.machine.settings import (
     Connection,
     DaemonSettings,
@@ -137,11 +137,11 @@ async def test_its_end_does_not_wait_for_sessions_that_are_being_restored(
 ) -> None:
     restoring = asyncio.Event()
 
-    async def restore(_: Sessions) -> None:
+    async def restore(_: Launcher) -> None:
         restoring.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Sessions, "restore", restore)
+    monkeypatch.setattr(Launcher, "restore", restore)
     stop = asyncio.Event()
     running = asyncio.create_task(run_daemon(settings, stop))
     await restoring.wait()

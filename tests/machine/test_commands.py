@@ -16,7 +16,7 @@ from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Command, CommandRes
 from outrider.machine.commands import Handler, Router, command_handlers
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.ended_chats import EndedChats
-from outrider.machine.sessions.registry import Sessions
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.terminals.terminal import Terminals
 from tests.machine.conftest import eventually
 

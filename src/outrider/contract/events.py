@@ -22,8 +22,8 @@ from outrider.contract.text import Excerpt, Id, Name, TargetId, Text, Title
 class EventName(StrEnum):
     """The events that webhooks can subscribe to; `event` in a delivery.
 
-    When they happen: `TURN_EVENTS` in `daemon.agents.core`, the other `REPORTED_EVENTS` in
-    `daemon.agents.state_events`, `machine:*` in the service.
+    When they happen: `TURN_EVENTS` in `machine.sessions.core.turn`, the other `REPORTED_EVENTS` in
+    `machine.sessions.state_events`, `machine:*` in the service.
     """
 
     GENERATING_STARTED = "agent:generating_started"

@@ -23,8 +23,9 @@ from outrider.machine.commands import Router, command_handlers
 from outrider.machine.facts import describe_machine
 from outrider.machine.link.connection import Link
 from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.clock import epoch_millis
 from outrider.machine.sessions.ended_chats import EndedChats, HistoryLimits
-from outrider.machine.sessions.registry import Sessions, epoch_millis
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.settings import Connection, DaemonSettings, SettingsError
 from outrider.machine.system.refusals import RefusalSink
 from outrider.machine.terminals.interactive_shell import close_left_windows, start_interactive_shell
@@ -156,13 +157,13 @@ class _MachineAgent:
                 _CLOSE_SECONDS,
                 self._live_terminals.close(),
                 self._terminals.close(),
-                self._sessions.detach(),
+                self._sessions.ending.detach(),
             )
 
     async def _restore(self) -> None:
         """Restore the sessions. If cancelled, those that are missing are left to the next start."""
         await close_left_windows(self._tmux)
-        await self._sessions.restore()
+        await self._sessions.launcher.restore()
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(
@@ -176,7 +177,7 @@ class _MachineAgent:
         if await self._providers.refresh():
             _log.info("provider files reloaded")
             _log_errors(self._providers)
-            await self._sessions.retry_restore()
+            await self._sessions.launcher.retry_restore()
             self._outbox.report()
 
     async def _window(self, request: Open) -> OpenableWindow:
@@ -221,7 +222,7 @@ async def _prune_regularly(sessions: Sessions) -> None:
     while True:
         await asyncio.sleep(_PRUNE_SECONDS)
         try:
-            await sessions.prune()
+            await sessions.ending.prune()
         except Exception:  # noqa: BLE001  # a full disk, for example: the next run tries again
             _log.exception("ended sessions not pruned")
 

@@ -58,7 +58,7 @@ from outrider.contract.frames import (
 from outrider.contract.limits import fitted
 from outrider.contract.structs import Wire
 from outrider.machine.debug.bundle import BundleCollector
-from outrider.machine.sessions.registry import Sessions
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.terminals.terminal import Terminals
 from outrider.tracing import OFF, Tracing
 
@@ -294,28 +294,28 @@ def command_handlers(
 
     async def launch_cli(payload: LaunchCli, _: float) -> Result:
         await reload()
-        return await sessions.launch_cli(payload)
+        return await sessions.launcher.launch_cli(payload)
 
     async def launch_ide(payload: LaunchIde, _: float) -> Result:
         await reload()
-        return await sessions.launch_ide(payload)
+        return await sessions.launcher.launch_ide(payload)
 
     async def launch_in_worktree(payload: LaunchInWorktree, _: float) -> Result:
         await reload()
-        return await sessions.launch_in_worktree(payload)
+        return await sessions.launcher.launch_in_worktree(payload)
 
     async def resume(payload: Resume, _: float) -> Result:
         await reload()
-        return await sessions.resume(payload)
+        return await sessions.launcher.resume(payload)
 
     async def stop_cli(payload: StopCli, _: float) -> Result:
-        return await sessions.stop(payload)
+        return await sessions.ending.stop(payload)
 
     async def stop_and_remove_worktree(payload: StopCli, _: float) -> Result:
-        return await sessions.stop(payload, remove_worktree=True)
+        return await sessions.ending.stop(payload, remove_worktree=True)
 
     async def remove_worktree(payload: RemoveWorktree, _: float) -> Result:
-        return await sessions.remove_worktree(payload)
+        return await sessions.worktrees.remove(payload)
 
     async def screenshot(payload: Screenshot, _: float) -> Result:
         return await sessions.find(payload).screenshot(payload)

@@ -38,8 +38,8 @@ from outrider.machine.agents.providers import load_providers
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.deltas import DeltaSink
 from outrider.machine.sessions.ended_chats import EndedChats
-from outrider.machine.sessions.registry import Sessions
 from outrider.machine.sessions.session import AgentSession
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.tmux.server import Tmux, socket_path
 from tests.machine.agents.kind import AgentKind
 
@@ -184,11 +184,11 @@ class Machine:
             emit=self.reported.append,
             deltas=self.deltas,
         )
-        await self.sessions.restore()
+        await self.sessions.launcher.restore()
 
     async def stop(self) -> None:
         """Stop the daemon's part and leave the agents running."""
-        await self.sessions.detach()
+        await self.sessions.ending.detach()
         await self.tmux.close()
         self.journal.close()
 
@@ -197,7 +197,7 @@ class Machine:
 
     async def launch(self, directory: Path | None = None, kind: str | None = None) -> "Agent":
         """Launch an agent in `directory`, the trusted project without one."""
-        launched = await self.sessions.launch_cli(
+        launched = await self.sessions.launcher.launch_cli(
             LaunchCli(cli_type=kind or self.kind.type, dir=str(directory or self.project))
         )
         return Agent(self, launched.session_id)
@@ -234,7 +234,7 @@ class Agent:
     @property
     def ended(self) -> Session | None:
         """The session in its last state, None while it runs."""
-        record = self.machine.sessions.ended(self.id)
+        record = self.machine.sessions.ended.get(self.id)
         return None if record is None else record.last_state
 
     @property
@@ -272,12 +272,12 @@ class Agent:
     async def stop(self) -> None:
         """End the session."""
         kind = self.machine.kind.type
-        await self.machine.sessions.stop(StopCli(cli_type=kind, session_id=self.id))
+        await self.machine.sessions.ending.stop(StopCli(cli_type=kind, session_id=self.id))
 
     async def resume(self) -> None:
         """Continue the session, which has ended."""
         kind = self.machine.kind.type
-        await self.machine.sessions.resume(Resume(type=kind, session_id=self.id))
+        await self.machine.sessions.launcher.resume(Resume(type=kind, session_id=self.id))
 
     async def interrupt(self) -> str:
         """Interrupt the turn and return the status after it."""
@@ -351,7 +351,7 @@ async def end_many(box: Machine, kind: str, count: int) -> None:
     for _ in range(count):
         agent = await box.launch(kind=kind)
         await agent.turn("hello")
-        await box.sessions.stop(StopCli(cli_type=kind, session_id=agent.id))
+        await box.sessions.ending.stop(StopCli(cli_type=kind, session_id=agent.id))
 
 
 def running_in(home: Path) -> list[str]:
@@ -383,7 +383,9 @@ async def machine(
     finally:
         for session in made.sessions.describe():
             with contextlib.suppress(ApiError):
-                await made.sessions.stop(StopCli(cli_type=session.type, session_id=session.id))
+                await made.sessions.ending.stop(
+                    StopCli(cli_type=session.type, session_id=session.id)
+                )
         await made.stop()
         kill_server(socket)
         await until(lambda: not running_in(home), why=lambda: str(running_in(home)))

@@ -20,8 +20,8 @@ import msgspec
 from outrider.contract.commands import Accepted, ChatInput, ResolveAction, Resolved, TextPart
 from outrider.contract.resources import ActionOption, AgentStatus, PendingAction
 from outrider.machine.agents.adapter import Observation
-from outrider.machine.sessions.core import AgentCore
-from outrider.machine.sessions.core_protocol import (
+from outrider.machine.sessions.core.agent_core import AgentCore
+from outrider.machine.sessions.core.protocol import (
     AnswerRequest,
     CoreCommand,
     CoreEvent,

@@ -56,7 +56,7 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     await until(lambda: box.messages_reported == [user.id, answer.id])
 
     running = [process.pid for process in psutil.Process(pid).children(recursive=True)]
-    stopped = await box.sessions.stop(StopCli(cli_type=box.kind.type))
+    stopped = await box.sessions.ending.stop(StopCli(cli_type=box.kind.type))
     assert stopped.stopped == [agent.id]
     await until(lambda: not any(map(psutil.pid_exists, [pid, *running])))  # reaped
     assert not running_in(Path(box.environment["HOME"]))

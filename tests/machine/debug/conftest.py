@@ -12,8 +12,8 @@ from outrider.contract.resources import Message
 from outrider.machine.debug.bundle import BundleCollector
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.ended_chats import EndedChats
-from outrider.machine.sessions.registry import Sessions
 from outrider.machine.sessions.session import AgentSession
+from outrider.machine.sessions.sessions import Sessions
 from tests.machine.agents.scripted import ScriptedAdapter, ScriptedProvider
 
 Role = Any
@@ -51,7 +51,7 @@ class Bench:
     async def launch(self) -> AgentSession:
         """Launch the scripted agent."""
         request = LaunchCli(cli_type="robot", dir=str(self.folder))
-        launched = await self.sessions.launch_cli(request)
+        launched = await self.sessions.launcher.launch_cli(request)
         return self.sessions.find(ChatDebug(session_id=launched.session_id))
 
     @property

@@ -12,7 +12,7 @@ from outrider.machine.sessions.chat_selection import (
     parse_cursor,
     select_messages,
 )
-from outrider.machine.sessions.core import Turn
+from outrider.machine.sessions.core.turn import Turn
 
 
 def chat(roles: str, content: str = "text") -> list[Message]:

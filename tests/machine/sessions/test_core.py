@@ -18,15 +18,8 @@ from outrider.contract.errors import ApiError, ErrorCode, bad_request
 from outrider.contract.events import EventName
 from outrider.contract.resources import AgentStatus, AgentSummary
 from outrider.machine.agents.adapter import Observation
-from outrider.machine.sessions.core import (
-    INTERRUPT_TIMEOUT,
-    MAX_ATTEMPTS,
-    MAX_QUEUED,
-    RETRY_AFTER,
-    AgentCore,
-    Turn,
-)
-from outrider.machine.sessions.core_protocol import (
+from outrider.machine.sessions.core.agent_core import INTERRUPT_TIMEOUT, AgentCore
+from outrider.machine.sessions.core.protocol import (
     AnswerRequest,
     ChangeControls,
     Choose,
@@ -54,6 +47,8 @@ from outrider.machine.sessions.core_protocol import (
     Tick,
     WithdrawRequest,
 )
+from outrider.machine.sessions.core.queue import MAX_ATTEMPTS, MAX_QUEUED, RETRY_AFTER
+from outrider.machine.sessions.core.turn import Turn
 from tests.machine.agents.playbook import (
     ANSWER_TIMEOUT,
     GENERATING,
@@ -255,7 +250,7 @@ def test_a_message_that_is_never_taken_is_an_error_and_the_next_has_its_turn(
         >> Ready()
         << deliver(2)
     )
-    assert generating.core.observation.error == "A queued message was dropped: not now"
+    assert generating.core.agents.observation.error == "A queued message was dropped: not now"
 
 
 def test_a_message_that_the_agent_cannot_take_is_dropped_at_once(generating: Playbook) -> None:
@@ -536,7 +531,7 @@ def test_no_turn_begins_or_ends_before_the_agent_is_observed(
     """A restarted machine agent does not know yet what the agent is doing."""
     idle.restart()
     assert idle >> sees(replace(GENERATING, assumed=True))
-    assert not idle.core.has_observed
+    assert not idle.core.agents.has_observed
     if then is IDLE:
         assert idle >> sees(IDLE) << Save() << Publish()
     else:
@@ -669,7 +664,7 @@ def test_of_two_answers_at_once_one_wins(waiting: Playbook) -> None:
 def test_a_screen_that_is_older_than_the_answer_changes_nothing(waiting: Playbook) -> None:
     waiting.play(approve(1), Ready(), Done(), sees(GENERATING), sees(IDLE))
     assert waiting >> sees(asks("act_1")) << [] >> sees(IDLE) << []
-    assert waiting.core.observation == IDLE
+    assert waiting.core.agents.observation == IDLE
 
 
 def test_the_next_question_comes_at_once(waiting: Playbook) -> None:
@@ -695,7 +690,7 @@ def test_an_answer_without_effect_can_be_given_again(waiting: Playbook) -> None:
         >> Tick()
         << [*CHANGED, Refused(1, 500, "did not react to the answer")]
     )
-    assert waiting.core.observation == asks("act_1")
+    assert waiting.core.agents.observation == asks("act_1")
     waiting.play(approve(2), Ready(), Done())
     assert waiting >> sees(GENERATING) << SetTimer(None) << resolved(2, "act_1")
 
@@ -704,19 +699,19 @@ def test_an_answer_that_failed_shows_what_was_observed_meanwhile(waiting: Playbo
     ended = fails("It has ended", gone=True)
     waiting.play(approve(1), sees(ended))
     assert waiting >> Failed(ApiError(500, "no terminal")) << Refused(1, 500, "Launch it again")
-    assert waiting.core.observation == ended
+    assert waiting.core.agents.observation == ended
 
 
 def test_an_answer_never_goes_to_another_question(waiting: Playbook) -> None:
     waiting.play(approve(1), sees(asks("act_2")))
     assert waiting >> Ready() << Refused(1, 409, "no longer asks")
-    assert waiting.core.observation == asks("act_2")
+    assert waiting.core.agents.observation == asks("act_2")
 
 
 def test_an_option_that_the_agent_does_not_offer_any_more(waiting: Playbook) -> None:
     waiting.play(approve(1), Ready())
     assert waiting >> Done(offered=False) << [*CHANGED, Refused(1, 409, "no longer asks")]
-    assert waiting.core.observation == asks("act_1")
+    assert waiting.core.agents.observation == asks("act_1")
 
 
 def test_an_answer_that_ends_the_agent(waiting: Playbook) -> None:
@@ -927,7 +922,7 @@ def test_the_duration_of_a_turn(generating: Playbook) -> None:
         >> sees(Observation(status="idle", title="Fix it"))
         << [Emit(EventName.GENERATING_COMPLETED, "Fix it", duration=2.5), *CHANGED]
     )
-    assert generating.core.updated_at == 2500
+    assert generating.core.agents.updated_at == 2500
 
 
 def test_a_turn_with_approvals_in_it_is_one_turn(waiting: Playbook) -> None:
@@ -1043,18 +1038,18 @@ def test_a_message_for_another_agent_selects_it() -> None:
         >> Ready()
         << deliver(1, "codex")
     )
-    assert ide.core.observation.title == "Other"
+    assert ide.core.agents.observation.title == "Other"
     ide.restart()
-    assert ide.core.selected == "codex"
+    assert ide.core.agents.selected == "codex"
 
 
 @pytest.mark.parametrize("named", ["codex", "Codex"])
 def test_an_agent_by_its_type_or_name(named: str) -> None:
     ide = Playbook("claude", "codex")
-    assert ide.core.agent(named) == "codex"
-    assert ide.core.agent(None) == ide.core.agent("Robot") == "claude"
+    assert ide.core.agents.find(named) == "codex"
+    assert ide.core.agents.find(None) == ide.core.agents.find("Robot") == "claude"
     with pytest.raises(ApiError, match="has no agent 'gemini', only 'claude', 'codex'"):
-        ide.core.agent("gemini")
+        ide.core.agents.find("gemini")
 
 
 @pytest.mark.parametrize("at_work", [GENERATING, asks("act_1")])
@@ -1097,11 +1092,11 @@ def test_only_the_selected_agent_has_events_and_all_are_listed() -> None:
         >> sees(Observation(status="generating", listed=True, title="more"), "codex")
         << []
     )
-    assert ide.core.agents() == [
+    assert ide.core.agents.listed() == [
         AgentSummary(type="claude", name="Claude", status="idle"),
         AgentSummary(type="codex", name="Codex", status="generating"),
     ]
-    assert ide.core.observation_of("codex").title == "more"
+    assert ide.core.agents.observation_of("codex").title == "more"
 
 
 # The end of a daemon, or of a session
@@ -1134,7 +1129,7 @@ def test_a_request_to_a_session_that_is_ending_is_refused(
 ) -> None:
     waiting.play(Stopping())
     assert waiting >> request_ << Refused(3, 500, "stopped")
-    assert waiting.core.observation == asks("act_1")
+    assert waiting.core.agents.observation == asks("act_1")
 
 
 def test_a_queue_goes_on_after_a_restart(generating: Playbook) -> None:

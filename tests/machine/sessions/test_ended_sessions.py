@@ -22,12 +22,12 @@ __all__ = ["desk"]
 
 async def stop(desk: Desk, session: AgentSession) -> None:
     """Stop a session as a client does."""
-    await desk.sessions.stop(StopCli(cli_type="robot", session_id=session.record.id))
+    await desk.sessions.ending.stop(StopCli(cli_type="robot", session_id=session.record.id))
 
 
 def last_state(desk: Desk, session: AgentSession) -> Session:
     """Return the last state of an ended session."""
-    record = desk.sessions.ended(session.record.id)
+    record = desk.sessions.ended.get(session.record.id)
     assert record is not None
     assert record.last_state is not None
     return record.last_state
@@ -35,10 +35,10 @@ def last_state(desk: Desk, session: AgentSession) -> Session:
 
 async def restart(desk: Desk) -> None:
     """Start the daemon again."""
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
 
 
 async def test_a_stopped_session_is_kept_with_its_chat(desk: Desk) -> None:
@@ -85,7 +85,7 @@ async def test_an_agent_that_ends_by_itself(desk: Desk, reason: EndReason) -> No
     session = await desk.launch()
     desk.agent.say("last words")
     desk.agent.see("error", error="It has ended", gone=True, end_reason=reason)
-    await until(lambda: desk.sessions.ended(session.record.id) is not None)
+    await until(lambda: desk.sessions.ended.get(session.record.id) is not None)
     ended = last_state(desk, session)
     assert (ended.end_reason, ended.status, ended.error) == (reason, "error", "It has ended")
     assert desk.names() == ["error"]
@@ -132,7 +132,7 @@ async def test_a_daemon_killed_before_the_end_is_saved(desk: Desk) -> None:
 async def test_a_daemon_killed_before_the_end_is_reported(desk: Desk) -> None:
     session = await desk.launch()
     await stop(desk, session)
-    record = desk.sessions.ended(session.record.id)
+    record = desk.sessions.ended.get(session.record.id)
     assert record is not None
     record.emitted_ended = False  # as it is until the event is in the journal
     desk.journal.save_session(record)
@@ -154,11 +154,11 @@ async def test_an_agent_gone_after_a_restart(desk: Desk) -> None:
 
 async def test_a_provider_that_was_removed(desk: Desk) -> None:
     session = await desk.launch("android")
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.kinds.remove("android")
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     ended = last_state(desk, session)
     assert (ended.end_reason, ended.not_resumable) == (
         "machine_restarted",
@@ -222,7 +222,7 @@ async def test_an_old_session_is_deleted_with_its_chat(desk: Desk) -> None:
     desk.agent.say("old")
     await stop(desk, session)
     desk.time = itertools.count(100 * 86_400_000)
-    await desk.sessions.prune()
-    assert desk.sessions.ended(session.record.id) is None
+    await desk.sessions.ending.prune()
+    assert desk.sessions.ended.get(session.record.id) is None
     assert desk.journal.sessions() == []
     assert list((desk.folder / "chats").iterdir()) == []

@@ -37,10 +37,10 @@ async def changed(desk: Desk, session: AgentSession, base: str = "start") -> lis
 
 
 async def restart(desk: Desk) -> None:
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
 
 
 async def test_what_was_committed_since_the_session_began_is_in_it(desk: Desk, repo: Repo) -> None:
@@ -68,8 +68,8 @@ async def test_a_restart_and_a_resume_keep_the_first_commit(desk: Desk, repo: Re
     repo.commit(committed="x\n")
     await restart(desk)
     assert await changed(desk, session) == ["committed"]
-    await desk.sessions.stop(StopCli(cli_type="robot", session_id=session.record.id))
-    await desk.sessions.resume(Resume(type="robot", session_id=session.record.id))
+    await desk.sessions.ending.stop(StopCli(cli_type="robot", session_id=session.record.id))
+    await desk.sessions.launcher.resume(Resume(type="robot", session_id=session.record.id))
     assert await changed(desk, session) == ["committed"]
 
 
@@ -124,9 +124,9 @@ async def test_a_link_in_the_place_of_the_directory_is_not_followed(
         error = await refused(awaitable)
         assert error.status == 409
         assert "not read" in error.message
-    await desk.sessions.stop(StopCli(cli_type="robot", session_id=session.record.id))
+    await desk.sessions.ending.stop(StopCli(cli_type="robot", session_id=session.record.id))
     resume = Resume(type="robot", session_id=session.record.id)
-    assert (await refused(desk.sessions.resume(resume))).code == "NOT_RESUMABLE"
+    assert (await refused(desk.sessions.launcher.resume(resume))).code == "NOT_RESUMABLE"
 
 
 async def test_a_directory_that_was_named_through_a_link_is_read(

@@ -27,10 +27,11 @@ from outrider.contract.limits import MAX_SESSIONS
 from outrider.contract.resources import Message
 from outrider.machine.agents.adapter import Observation
 from outrider.machine.link.journal import Journal
-from outrider.machine.sessions.core import MAX_QUEUED
+from outrider.machine.sessions.clock import epoch_millis
+from outrider.machine.sessions.core.queue import MAX_QUEUED
 from outrider.machine.sessions.ended_chats import EndedChats
-from outrider.machine.sessions.registry import Sessions, epoch_millis
 from outrider.machine.sessions.session import AgentSession
+from outrider.machine.sessions.sessions import Sessions
 from tests.machine.agents.machine import until
 from tests.machine.agents.scripted import ScriptedAdapter, ScriptedProvider
 
@@ -66,7 +67,7 @@ class Desk:
         )
 
     async def launch(self, kind: str = "robot", folder: Path | None = None) -> AgentSession:
-        launched = await self.sessions.launch_cli(
+        launched = await self.sessions.launcher.launch_cli(
             LaunchCli(cli_type=kind, dir=str(folder or self.folder))
         )
         return self.sessions.find(AgentStatusQuery(session_id=launched.session_id))
@@ -127,12 +128,12 @@ async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
     session = await desk.launch()
     await session.send(SendChat(message="now"))
     await session.send(SendChat(message="later"))
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     assert desk.agent.detached
     assert not desk.agent.closed
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     await until(lambda: desk.agent.submitted == ["later"])
 
 
@@ -150,10 +151,10 @@ async def test_a_message_that_was_sent_before_a_turn_began_is_the_first_of_the_q
     assert (await first).queued
     assert [one.text for one in session.queue().messages] == ["first", "second"]
     assert desk.agent.submitted == []
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     await until(lambda: desk.agent.submitted == ["first"])
     desk.agent.see("idle")
     await until(lambda: desk.agent.submitted == ["first", "second"])
@@ -173,11 +174,11 @@ async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
     ]
     assert began <= listed[0].created_at <= listed[1].created_at <= epoch_millis()
 
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
     desk.provider.next_first = Observation(status="generating")
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     session = desk.sessions.find(AgentStatusQuery(session_id=session.record.id))
     assert session.queue().messages == listed
 
@@ -299,7 +300,7 @@ async def test_no_message_while_the_agent_asks_or_is_gone(desk: Desk) -> None:
     error = await refused(session.send(SendChat(message="hello")))
     assert error.status == 500
     assert "It has ended" in error.message
-    await until(lambda: desk.sessions.ended(session.record.id) is not None)
+    await until(lambda: desk.sessions.ended.get(session.record.id) is not None)
 
 
 async def test_each_turn_has_its_events(desk: Desk) -> None:
@@ -329,13 +330,13 @@ async def test_nothing_is_told_twice_over_a_restart(desk: Desk) -> None:
     desk.agent.see("generating")
     desk.agent.ask("act_1")
     (session,) = desk.sessions.describe()
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.provider.next_first = Observation(
         status="waiting_approval", pending=session.pending_action
     )
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     desk.agent.see("generating")
     desk.agent.see("idle")
     assert desk.names() == ["generating_started", "waiting_approval", "generating_completed"]
@@ -343,11 +344,11 @@ async def test_nothing_is_told_twice_over_a_restart(desk: Desk) -> None:
 
 async def test_an_agent_found_generating_had_its_turn_announced_or_is_announced(desk: Desk) -> None:
     await desk.launch()
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.provider.next_first = Observation(status="generating")
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     assert desk.names() == ["generating_started"]
 
 
@@ -398,25 +399,29 @@ async def test_stop_by_each_name(desk: Desk) -> None:
         ({"target": f"{DAEMON}:session:none"}, 404),
         ({"session_id": "session_none"}, 404),
     ):
-        stop = desk.sessions.stop(StopCli(cli_type="robot", **names))
+        stop = desk.sessions.ending.stop(StopCli(cli_type="robot", **names))
         assert (await refused(stop)).status == status
-    stopped = await desk.sessions.stop(StopCli(cli_type="robot", target=f"{DAEMON}:cli:robot"))
+    stopped = await desk.sessions.ending.stop(
+        StopCli(cli_type="robot", target=f"{DAEMON}:cli:robot")
+    )
     assert stopped.stopped == [second.record.id], "the one that was used last"
-    stopped = await desk.sessions.stop(StopCli(cli_type="robot", target=first.target_id))
+    stopped = await desk.sessions.ending.stop(StopCli(cli_type="robot", target=first.target_id))
     assert stopped.stopped == [first.record.id]
 
 
 async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     one, two = await desk.launch(), await desk.launch(folder=tmp_path / "elsewhere")
-    error = await refused(desk.sessions.stop(StopCli(cli_type="robot")))
+    error = await refused(desk.sessions.ending.stop(StopCli(cli_type="robot")))
     assert (error.status, error.code) == (409, "AMBIGUOUS_TARGET")
-    assert (await refused(desk.sessions.stop(StopCli(cli_type="android")))).status == 404
-    assert (await refused(desk.sessions.stop(StopCli(cli_type="toaster")))).status == 400
-    stopped = await desk.sessions.stop(StopCli(cli_type="robot", dir=str(tmp_path / "elsewhere")))
+    assert (await refused(desk.sessions.ending.stop(StopCli(cli_type="android")))).status == 404
+    assert (await refused(desk.sessions.ending.stop(StopCli(cli_type="toaster")))).status == 400
+    stopped = await desk.sessions.ending.stop(
+        StopCli(cli_type="robot", dir=str(tmp_path / "elsewhere"))
+    )
     assert stopped.stopped == [two.record.id]
     assert desk.agent.closed
-    assert (await desk.sessions.stop(StopCli(cli_type="robot"))).stopped == [one.record.id]
+    assert (await desk.sessions.ending.stop(StopCli(cli_type="robot"))).stopped == [one.record.id]
     assert desk.sessions.describe() == []
 
 
@@ -426,12 +431,14 @@ async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
 )
 async def test_a_launch_that_cannot_be(desk: Desk, wrong: str) -> None:
     launch = LaunchCli(cli_type="robot", dir=wrong)
-    error = await refused(desk.sessions.launch_cli(launch))
+    error = await refused(desk.sessions.launcher.launch_cli(launch))
     assert (error.status, [detail.path for detail in error.details]) == (400, ["dir"])
-    assert (await refused(desk.sessions.launch_cli(LaunchCli(cli_type="toaster")))).status == 400
+    assert (
+        await refused(desk.sessions.launcher.launch_cli(LaunchCli(cli_type="toaster")))
+    ).status == 400
     desk.provider.installed = False
     fine = LaunchCli(cli_type="robot", dir=str(desk.folder))
-    missing = await refused(desk.sessions.launch_cli(fine))
+    missing = await refused(desk.sessions.launcher.launch_cli(fine))
     assert missing.status == 400
     assert "(buy a robot)" in missing.message
     assert desk.journal.sessions() == []
@@ -441,11 +448,13 @@ async def test_the_limit_of_sessions_holds_for_those_that_start_at_once(desk: De
     desk.max_sessions = 2
     desk.open()
     ended = (await desk.launch()).record.id
-    await desk.sessions.stop(StopCli(cli_type="robot"))
+    await desk.sessions.ending.stop(StopCli(cli_type="robot"))
     starts = [
-        desk.sessions.launch_cli(LaunchCli(cli_type="robot", dir=str(desk.folder / "gone"))),
+        desk.sessions.launcher.launch_cli(
+            LaunchCli(cli_type="robot", dir=str(desk.folder / "gone"))
+        ),
         desk.launch(),
-        desk.sessions.resume(Resume(type="robot", session_id=ended)),
+        desk.sessions.launcher.resume(Resume(type="robot", session_id=ended)),
         desk.launch(),
     ]
     no_directory, first, resumed, last = await asyncio.gather(*starts, return_exceptions=True)
@@ -464,7 +473,7 @@ async def test_the_limit_of_sessions_holds_for_those_that_start_at_once(desk: De
 
 async def test_stop_with_a_directory_that_cannot_be(desk: Desk) -> None:
     await desk.launch()
-    stop = desk.sessions.stop(StopCli(cli_type="robot", dir="~no-such-user"))
+    stop = desk.sessions.ending.stop(StopCli(cli_type="robot", dir="~no-such-user"))
     assert (await refused(stop)).status == 400
 
 
@@ -518,20 +527,20 @@ async def test_reading_a_turn(desk: Desk) -> None:
 
 async def test_a_session_that_cannot_be_restored_does_not_stop_the_others(desk: Desk) -> None:
     broken, whole = await desk.launch("android"), await desk.launch()
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
     desk.other.breaks = ValueError("what it kept makes no sense")
     with capture_logs() as logs:
-        await desk.sessions.restore()
+        await desk.sessions.launcher.restore()
     assert [session.id for session in desk.sessions.describe()] == [whole.record.id]
     (log,) = [log for log in logs if log["event"] == "session not restored"]
     assert log["session"] == broken.record.id
     desk.other.breaks = None
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.open()
-    await desk.sessions.restore()  # the next start tries again
+    await desk.sessions.launcher.restore()  # the next start tries again
     assert len(desk.sessions.describe()) == 2
 
 
@@ -549,18 +558,18 @@ async def test_a_type_whose_file_is_wrong_is_not_launched(desk: Desk) -> None:
 async def test_a_session_is_found_again_once_its_provider_file_is_corrected(desk: Desk) -> None:
     session = await desk.launch()
     other = await desk.launch("android")
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     desk.provider.error = "/x/robot.toml: nonsense"
     desk.open()
     with capture_logs() as logs:
-        await desk.sessions.restore()
+        await desk.sessions.launcher.restore()
     assert [s.id for s in desk.sessions.describe()] == [other.record.id]
     assert [log["session"] for log in logs] == [session.record.id]
-    await desk.sessions.retry_restore()
+    await desk.sessions.launcher.retry_restore()
     assert len(desk.sessions.describe()) == 1
     desk.provider.error = None
-    await asyncio.gather(*(desk.sessions.retry_restore() for _ in range(3)))
+    await asyncio.gather(*(desk.sessions.launcher.retry_restore() for _ in range(3)))
     assert [s.id for s in desk.sessions.describe()] == [other.record.id, session.record.id]
     assert len(desk.provider.made) == 2
 
@@ -569,7 +578,7 @@ async def test_the_life_of_a_session_in_events(desk: Desk) -> None:
     session = await desk.launch()
     desk.agent.see("generating", title="Fix it")
     desk.agent.see("idle", title="Fix it")
-    await desk.sessions.stop(StopCli(cli_type="robot"))
+    await desk.sessions.ending.stop(StopCli(cli_type="robot"))
     started, *updated, ended = desk.of("session:started", "session:updated", "session:ended")
     assert started.session is not None
     assert (started.event, started.session.status) == ("session:started", "idle")
@@ -630,11 +639,11 @@ async def test_each_message_once_over_a_restart(desk: Desk) -> None:
     desk.agent.see("generating")
     desk.agent.say("one", "two")
     await until(lambda: len(desk.of("chat:message")) == 2)
-    await desk.sessions.detach()
+    await desk.sessions.ending.detach()
     desk.journal.close()
     chat = desk.agent.chat
     desk.open()
-    await desk.sessions.restore()
+    await desk.sessions.launcher.restore()
     desk.agent.chat = [*chat]
     desk.agent.say("three")
     await until(lambda: len(desk.of("chat:message")) == 3)

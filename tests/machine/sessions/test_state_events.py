@@ -17,7 +17,7 @@ from outrider.contract.events import (
 )
 from outrider.contract.resources import Control, Message, PendingAction, Session
 from outrider.machine.sessions.chat_log import json_size
-from outrider.machine.sessions.core_protocol import Emit
+from outrider.machine.sessions.core.protocol import Emit
 from outrider.machine.sessions.record import EmittedMessages, SessionRecord
 from outrider.machine.sessions.state_events import (
     AT_THE_MACHINE,

@@ -4,7 +4,7 @@ import pytest
 
 from outrider.contract.errors import conflict
 from outrider.contract.resources import AgentStatus
-from outrider.machine.sessions.core import Turn
+from outrider.machine.sessions.core.turn import Turn
 from outrider.machine.sessions.turn_spans import TurnSpans
 from outrider.tracing import reset_current, set_current
 from tests.rig.spans import RecordedSpan, RecordedTracing

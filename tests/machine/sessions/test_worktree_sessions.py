@@ -42,7 +42,7 @@ def repo(tmp_path: Path) -> Repo:
 
 
 async def launch(desk: Desk, folder: Path, branch: str = "topic") -> AgentSession:
-    launched = await desk.sessions.launch_in_worktree(request(folder, branch))
+    launched = await desk.sessions.launcher.launch_in_worktree(request(folder, branch))
     return desk.sessions.find(AgentStatusQuery(session_id=launched.session_id))
 
 
@@ -51,7 +51,7 @@ def request(folder: Path, branch: str = "topic") -> LaunchInWorktree:
 
 
 async def stop(desk: Desk, session: AgentSession, *, remove: bool = True) -> None:
-    await desk.sessions.stop(
+    await desk.sessions.ending.stop(
         StopCli(cli_type="robot", session_id=session.record.id), remove_worktree=remove
     )
 
@@ -68,7 +68,7 @@ def is_there(session: AgentSession) -> bool:
 async def test_it_works_in_it_and_says_so(desk: Desk, repo: Repo) -> None:
     session = await launch(desk, repo.path / "inner")
     top = repo.path.with_name("repo.worktrees") / "topic"
-    assert session.workspace.path == str(top / "inner")
+    assert session.record.workspace.path == str(top / "inner")
     assert session.describe().worktree == Worktree(branch="topic", path=str(top), created=True)
     started = desk.of("session:started")[0].session
     assert started is not None
@@ -91,14 +91,14 @@ async def test_it_is_removed_with_its_session(desk: Desk, repo: Repo) -> None:
     await stop(desk, session)
     assert not is_there(session)
     assert repo.git("show", "topic:new") == "x"
-    record = desk.sessions.ended(session.record.id)
+    record = desk.sessions.ended.get(session.record.id)
     assert record is not None
     assert record.last_state is not None
     assert record.last_state.worktree == Worktree(
         branch="topic", path=str(top), removed=True, created=True
     )
     assert "worktree was removed" in (record.not_resumable or "")
-    error = await refused(desk.sessions.resume(Resume(type="robot", session_id=record.id)))
+    error = await refused(desk.sessions.launcher.resume(Resume(type="robot", session_id=record.id)))
     assert error.code == "NOT_RESUMABLE"
 
 
@@ -113,13 +113,13 @@ async def test_a_resumed_session_goes_on_in_it(desk: Desk, repo: Repo) -> None:
     await session.send(SendChat(message="hello"))
     await stop(desk, session, remove=False)
     for _ in range(2):
-        await desk.sessions.detach()
+        await desk.sessions.ending.detach()
         desk.journal.close()
         desk.open()
-        await desk.sessions.restore()
+        await desk.sessions.launcher.restore()
         if not desk.sessions.describe():
             resume = Resume(type="robot", session_id=session.record.id)
-            await desk.sessions.resume(resume)
+            await desk.sessions.launcher.resume(resume)
         (state,) = desk.sessions.describe()
         assert state.worktree == worktree_of(session)
         assert state.workspace is not None
@@ -149,7 +149,7 @@ async def test_what_the_agent_writes_at_its_end_is_not_lost(
     assert (error.status, error.code) == (409, "WORKTREE_DIRTY")
     assert error.message.startswith("The session was stopped")
     assert (top / "last words").exists()
-    record = desk.sessions.ended(session.record.id)
+    record = desk.sessions.ended.get(session.record.id)
     assert record is not None
     assert record.resumable
 
@@ -202,7 +202,7 @@ async def fails(desk: Desk, repo: Repo, with_: Any) -> None:
     """Launch with a provider that fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(desk.provider, "launch", with_)
-        error = await refused(desk.sessions.launch_in_worktree(request(repo.path)))
+        error = await refused(desk.sessions.launcher.launch_in_worktree(request(repo.path)))
     assert (error.status, error.message) == (500, "no power")
 
 
@@ -224,7 +224,7 @@ async def test_an_agent_that_ends_by_itself_leaves_it(desk: Desk, repo: Repo) ->
     session = await launch(desk, repo.path)
     desk.provider.next_first = Observation(status="idle")
     desk.agent.see("error", error="It has ended", gone=True, end_reason="crashed")
-    await until(lambda: desk.sessions.ended(session.record.id) is not None)
+    await until(lambda: desk.sessions.ended.get(session.record.id) is not None)
     assert is_there(session)
 
 
@@ -238,7 +238,7 @@ class TestRemovalAfterTheEnd:
 
     async def remove(self, desk: Desk, session: AgentSession) -> str:
         query = RemoveWorktree(target=session.target_id)
-        return (await desk.sessions.remove_worktree(query)).removed
+        return (await desk.sessions.worktrees.remove(query)).removed
 
     async def test_it_is_removed_and_its_branch_stays(
         self, desk: Desk, repo: Repo, ended: AgentSession
@@ -248,14 +248,14 @@ class TestRemovalAfterTheEnd:
         assert not is_there(ended)
         assert "topic" in repo.git("branch")
         assert len(repo.git("worktree", "list").splitlines()) == 1
-        record = desk.sessions.ended(ended.record.id)
+        record = desk.sessions.ended.get(ended.record.id)
         assert record is not None
         assert record.last_state is not None
         assert record.last_state.worktree == worktree_of(ended)
         assert worktree_of(ended).removed
         assert not record.last_state.resumable
         resume = Resume(type="robot", session_id=record.id)
-        assert (await refused(desk.sessions.resume(resume))).code == "NOT_RESUMABLE"
+        assert (await refused(desk.sessions.launcher.resume(resume))).code == "NOT_RESUMABLE"
         assert (await refused(self.remove(desk, ended))).status == 404
 
     async def test_one_with_changes_stays(self, desk: Desk, ended: AgentSession) -> None:
@@ -265,7 +265,7 @@ class TestRemovalAfterTheEnd:
         assert is_there(ended)
 
     async def test_one_of_a_running_session_stays(self, desk: Desk, ended: AgentSession) -> None:
-        await desk.sessions.resume(Resume(type="robot", session_id=ended.record.id))
+        await desk.sessions.launcher.resume(Resume(type="robot", session_id=ended.record.id))
         error = await refused(self.remove(desk, ended))
         assert (error.status, error.code) == (409, None)
         assert "running" in error.message
@@ -313,7 +313,7 @@ class TestRemovalAfterTheEnd:
     ) -> None:
         resume = Resume(type="robot", session_id=ended.record.id)
         removal, resumed = await asyncio.gather(
-            self.remove(desk, ended), refused(desk.sessions.resume(resume))
+            self.remove(desk, ended), refused(desk.sessions.launcher.resume(resume))
         )
         assert removal == worktree_of(ended).path
         assert resumed.code == "NOT_RESUMABLE"

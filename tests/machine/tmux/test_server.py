@@ -126,7 +126,7 @@ async def test_agents_start_exactly_in_their_directories(box: Machine, home: Pat
     agents = await asyncio.gather(*map(box.launch, directories))
     for agent, directory in zip(agents, directories, strict=True):
         assert started_in(agent) == [os.fsencode(directory)] * 2
-        assert agent.session.workspace.path == str(directory)
+        assert agent.session.record.workspace.path == str(directory)
     assert not (home / "ran").exists()
 
 
@@ -144,7 +144,7 @@ async def test_a_name_that_is_not_utf_8_is_refused(
     """The API cannot show one; only HOME can be one, where a launch names no directory."""
     monkeypatch.setenv("HOME", not_utf_8)
     with pytest.raises(ApiError, match=r"caf\\xe9.*is not UTF-8") as refused:
-        await box.sessions.launch_cli(LaunchCli(cli_type="where"))
+        await box.sessions.launcher.launch_cli(LaunchCli(cli_type="where"))
     assert refused.value.status == 400
 
 

@@ -1,7 +1,7 @@
 """The interface between a session and the kind of agent that it drives.
 
 For every kind of agent (terminal, protocol, IDE page), the adapter only observes, delivers and
-reads; the agent core (core.py) decides what may be done and when. Except for `messages`, at most
+reads; the agent core decides what may be done and when. Except for `messages`, at most
 one method of an adapter's agents is called at a time. `deliver`, `choose` and `change` are called
 right after `ready`, as is `interrupt`; for `deliver`, `show` is called in between.
 """
@@ -159,7 +159,7 @@ class Agent(Protocol):
     async def interrupt(self) -> None:
         """Interrupt the current turn, and the question that the agent asks in it.
 
-        The end of the turn is observed within `INTERRUPT_TIMEOUT` (core.py) of the return.
+        The end of the turn is observed within `INTERRUPT_TIMEOUT` (agent_core.py) of the return.
 
         Raises:
             ApiError: 400, this agent cannot be interrupted; 500, it cannot be reached.

@@ -30,8 +30,8 @@ from outrider.machine.agents.provider import Provider
 from outrider.machine.agents.providers import load_providers
 from outrider.machine.link.journal import Journal, recorded_sessions
 from outrider.machine.redaction.redactor import Redactor
+from outrider.machine.sessions.clock import epoch_millis
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.registry import epoch_millis
 from outrider.machine.settings import DaemonSettings
 from outrider.machine.system.child import run
 from outrider.machine.tmux.server import Tmux, socket_path

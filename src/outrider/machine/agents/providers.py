@@ -28,9 +28,9 @@ from outrider.machine.agents.provider_spec import (
     read_tables,
 )
 from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.clock import epoch_millis
 from outrider.machine.sessions.ended_chats import EndedChats
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.registry import epoch_millis
 from outrider.machine.tmux.server import Tmux
 
 CATEGORIES: Final[tuple[Category, ...]] = ("cli", "acp", "ide")

@@ -24,8 +24,8 @@ from outrider.contract.errors import ApiError
 from outrider.contract.frames import PROTOCOL_VERSION
 from outrider.machine.debug import worker
 from outrider.machine.debug.bounds import size
-from outrider.machine.sessions.registry import Sessions
 from outrider.machine.sessions.session import AgentSession
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.system.child import run
 from outrider.machine.system.processes import clean_environment
 
@@ -115,7 +115,7 @@ async def _gather(sessions: Sessions, session: AgentSession, agent: str | None) 
         "versions": await _versions(session.record.kind),
         "terminal": _terminal(parser),
         "parser": parser,
-        "events": msgspec.to_builtins(session.recent_events),
+        "events": msgspec.to_builtins(list(session.events.recent)),
         "messages": await part("messages", messages, []),
         "screenshot": await part("screenshot", picture, None),
         "problems": problems,

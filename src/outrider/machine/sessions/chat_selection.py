@@ -17,7 +17,7 @@ from outrider.contract.commands import ReadChat
 from outrider.contract.errors import bad_request
 from outrider.contract.resources import AgentStatus, Message
 from outrider.contract.sizes import messages_within
-from outrider.machine.sessions.core import Turn
+from outrider.machine.sessions.core.turn import Turn
 
 _START: Final = "0"
 _SEPARATOR: Final = "~"

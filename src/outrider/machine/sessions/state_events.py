@@ -31,7 +31,7 @@ from outrider.contract.events import (
 from outrider.contract.resources import Control, Message, Session
 from outrider.machine.agents.tools import tool_in_event
 from outrider.machine.sessions.chat_log import truncate_content
-from outrider.machine.sessions.core_protocol import Emit
+from outrider.machine.sessions.core.protocol import Emit
 from outrider.machine.sessions.record import EmittedMessages, SessionRecord
 
 UPDATE_INTERVAL: Final = 1000

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from outrider.contract.errors import ApiError
-from outrider.machine.sessions.core import Turn
+from outrider.machine.sessions.core.turn import Turn
 from outrider.tracing import Span, Tracing, current
 
 _MAX_WAITING: Final = 64

@@ -51,7 +51,7 @@ from outrider.contract.link.terminals import (
     TerminalStreams,
 )
 from outrider.machine.agents.pane import Pane
-from outrider.machine.sessions.registry import Sessions
+from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.tmux.control import HEIGHT, WIDTH, TmuxError, WindowGone
 from outrider.machine.tmux.server import Tmux, View
 

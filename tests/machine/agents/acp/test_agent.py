@@ -51,7 +51,7 @@ async def test_from_launch_to_stop(box: Machine) -> None:
     ]
     assert box.messages_reported == [user.id, answer.id]
     assert list((box.folder / "config" / "chats").iterdir())
-    stopped = await box.sessions.stop(StopCli(cli_type="scripted"))
+    stopped = await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert stopped.stopped == [agent.id]
     assert not running_in(box.folder / "home")
     assert agent.ended is not None
@@ -365,12 +365,12 @@ async def test_a_control_that_there_is_not(
 
 async def test_a_model_by_its_id_or_its_name(box: Machine) -> None:
     for wanted in ("big", "Big 2"):
-        launched = await box.sessions.launch_cli(
+        launched = await box.sessions.launcher.launch_cli(
             LaunchCli(cli_type="scripted", dir=str(box.project), model=wanted)
         )
         assert Agent(box, launched.session_id).session.describe().model == "Big 2"
     with pytest.raises(ApiError) as refused:
-        await box.sessions.launch_cli(
+        await box.sessions.launcher.launch_cli(
             LaunchCli(cli_type="scripted", dir=str(box.project), model="huge")
         )
     assert refused.value.status == 400
@@ -383,7 +383,7 @@ async def launched(box: Machine, *flags: str, model: str | None = None, more: st
     await box.stop()
     await box.start()
     request = LaunchCli(cli_type="other", dir=str(box.project), model=model)
-    return Agent(box, (await box.sessions.launch_cli(request)).session_id)
+    return Agent(box, (await box.sessions.launcher.launch_cli(request)).session_id)
 
 
 async def is_set(agent: Agent) -> Any:

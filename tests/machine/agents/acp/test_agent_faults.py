@@ -21,7 +21,7 @@ async def launch_fails(box: Machine, *flags: str, more: str = "") -> ApiError:
     await box.stop()
     await box.start()
     with pytest.raises(ApiError) as failed:
-        await box.sessions.launch_cli(LaunchCli(cli_type="broken", dir=str(box.project)))
+        await box.sessions.launcher.launch_cli(LaunchCli(cli_type="broken", dir=str(box.project)))
     assert box.sessions.describe() == []
     assert not running_in(box.folder / "home")
     assert not list((box.folder / "config" / "chats").glob("*"))
@@ -148,7 +148,7 @@ async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
     """The cancel is answered by `end_turn`, or never."""
     agent = await box.launch(kind="scripted")
     await agent.say(word)
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 
@@ -170,7 +170,7 @@ async def test_stopped_while_it_asks(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("permission")
     await agent.until("waiting_approval")
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 
@@ -179,7 +179,7 @@ async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
     await box.stop()
     await box.start()
     await box.launch(kind="stays")
-    await box.sessions.stop(StopCli(cli_type="stays"))
+    await box.sessions.ending.stop(StopCli(cli_type="stays"))
     assert not running_in(box.folder / "home")
 
 
@@ -198,7 +198,7 @@ async def test_it_reads_nothing_any_more(box: Machine) -> None:
         await agent.say("x" * 1_000_000)
     assert refused.value.status == 500
     assert "has not read its input" in refused.value.message
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 
@@ -278,7 +278,7 @@ async def test_its_children_end_with_it(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("orphan-crash")
     assert len(running_in(box.folder / "home")) == 3
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 

@@ -159,7 +159,7 @@ async def test_what_a_command_leaves_behind_ends_with_its_terminal(box: Machine,
     assert await answer_to(agent, f"terminal-leaves {how}") == [{"exitCode": 0}]
     if how == "released":
         assert len(running_in(box.folder / "home")) == 1  # the agent
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 

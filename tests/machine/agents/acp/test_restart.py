@@ -87,22 +87,22 @@ async def test_an_agent_that_cannot_be_resumed(box: Machine, flags: list[str], m
     await box.start()
     agent = await box.launch(kind="scripted")
     await agent.turn("hello")
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert agent.ended is not None
     assert not agent.ended.resumable
     assert "cannot open an earlier session" in (agent.ended.not_resumable or "")
     with pytest.raises(ApiError) as refused:
-        await box.sessions.resume(Resume(type="scripted", session_id=agent.id))
+        await box.sessions.launcher.resume(Resume(type="scripted", session_id=agent.id))
     assert (refused.value.status, refused.value.code) == (409, "NOT_RESUMABLE")
 
 
 async def test_a_resume_of_what_the_agent_has_forgotten(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("hello")
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     (box.folder / "known").unlink()
     with pytest.raises(ApiError) as refused:
-        await box.sessions.resume(Resume(type="scripted", session_id=agent.id))
+        await box.sessions.launcher.resume(Resume(type="scripted", session_id=agent.id))
     assert refused.value.status == 500
     assert "Session not found" in refused.value.message
     assert agent.ended is not None
@@ -193,7 +193,7 @@ async def test_stopped_while_it_is_opened_again(box: Machine) -> None:
     await box.stop()
     provider_file(box.folder, "--mute")
     await box.start()
-    await box.sessions.stop(StopCli(cli_type="scripted"))
+    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
     assert not running_in(box.folder / "home")
 
 

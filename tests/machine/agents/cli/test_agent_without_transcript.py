@@ -60,7 +60,7 @@ async def agent(tmp_path: Path, box: Machine) -> AsyncIterator[Agent]:
     launched = await box.launch(kind="python")
     assert launched.status == "idle"
     yield launched
-    await box.sessions.stop(StopCli(cli_type="python"))
+    await box.sessions.ending.stop(StopCli(cli_type="python"))
     (kept,) = (tmp_path / "config" / "chats").iterdir()
     assert kept.stat().st_mode & 0o077 == 0
 

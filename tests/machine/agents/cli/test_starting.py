@@ -111,7 +111,7 @@ async def test_a_message_right_after_the_launch_is_taken(box: Machine) -> None:
         ("user", "hello"),
         ("assistant", "you said hello"),
     ]
-    await box.sessions.stop(StopCli(cli_type="late"))
+    await box.sessions.ending.stop(StopCli(cli_type="late"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_a_dialog_is_what_the_launch_tells_and_an_answer_is_taken(
     assert agent.status == "waiting_approval"
     await agent.resolve("approve")
     await agent.until("idle")
-    await box.sessions.stop(StopCli(cli_type="late"))
+    await box.sessions.ending.stop(StopCli(cli_type="late"))
 
 
 async def test_a_message_that_is_drawn_late_is_not_submitted_twice(box: Machine) -> None:
@@ -136,4 +136,4 @@ async def test_a_message_that_is_drawn_late_is_not_submitted_twice(box: Machine)
     await stays(agent, "waiting_approval", 1)  # a second Enter would have answered
     await agent.resolve("reject")
     await agent.until("idle")
-    await box.sessions.stop(StopCli(cli_type="late"))
+    await box.sessions.ending.stop(StopCli(cli_type="late"))

@@ -39,7 +39,7 @@ class Desk(Machine):
         self, directory: Path | None = None, *, cdp: bool = True, model: str | None = None
     ) -> Launched:
         """Launch the IDE and return the answer to that."""
-        return await self.sessions.launch_ide(
+        return await self.sessions.launcher.launch_ide(
             LaunchIde(
                 ide_type=self.kind.type,
                 enable_cdp=cdp,
@@ -55,7 +55,7 @@ class Desk(Machine):
 
     async def shut(self, ide: "Ide") -> None:
         """Stop the IDE."""
-        await self.sessions.stop(StopCli(cli_type=self.kind.type, session_id=ide.id))
+        await self.sessions.ending.stop(StopCli(cli_type=self.kind.type, session_id=ide.id))
 
 
 class Ide(Agent):
@@ -116,7 +116,9 @@ async def desk(
             yield made
         finally:
             for session in made.sessions.describe():
-                await made.sessions.stop(StopCli(cli_type=session.type, session_id=session.id))
+                await made.sessions.ending.stop(
+                    StopCli(cli_type=session.type, session_id=session.id)
+                )
             await made.stop()
             kill_server(socket)
             await until(lambda: not running_in(home), why=lambda: str(running_in(home)))

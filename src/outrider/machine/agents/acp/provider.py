@@ -20,8 +20,8 @@ from outrider.machine.agents.acp.spec import (
 from outrider.machine.agents.adapter import Adapter, NoteRefusal
 from outrider.machine.agents.provider_spec import fill_placeholders
 from outrider.machine.sessions.chat_log import ChatLog, chat_file
+from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.session import Clock
 from outrider.machine.system.directories import why_unusable
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from outrider.machine.agents.pane import Pane
 from outrider.machine.agents.provider_spec import fill_placeholders
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.chat_log import ChatLog, chat_file
+from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.session import Clock
 from outrider.machine.system.child import run
 from outrider.machine.tmux.control import TmuxError
 from outrider.machine.tmux.server import HISTORY, Tmux, private_file

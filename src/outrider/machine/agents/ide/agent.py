@@ -22,8 +22,8 @@ from outrider.machine.agents.ide.spec import AgentSpec, IdeSpec
 from outrider.machine.agents.ide.status import StatusMonitor
 from outrider.machine.agents.ide.window import Window, WindowError
 from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.session import Clock
 
 _log = structlog.get_logger(__name__)
 

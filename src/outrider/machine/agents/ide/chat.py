@@ -22,9 +22,9 @@ from outrider.machine.agents.ide.status import StatusMonitor
 from outrider.machine.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.chat_log import ChatLog, Entry
+from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.session import Clock
 
 GUARD = "\u200b"
 """Precedes a message that the agent would take for a command; it is invisible."""

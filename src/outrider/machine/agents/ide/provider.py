@@ -19,8 +19,8 @@ from outrider.machine.agents.ide.spec import IdeSpec
 from outrider.machine.agents.ide.window import Window, WindowError
 from outrider.machine.agents.patterns import pattern
 from outrider.machine.link.journal import Journal
+from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.record import SessionRecord
-from outrider.machine.sessions.session import Clock
 
 _POLL: Final = 0.1
 

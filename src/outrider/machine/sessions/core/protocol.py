@@ -1,12 +1,11 @@
-"""The events that the agent core processes and the commands that it yields (see core.py)."""
+"""The events that the core of a session processes, and the commands that it yields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-from outrider.contract.commands import ChatInput, ResolveAction, Result
+from outrider.contract.commands import ChatInput, DeliveryMode, ResolveAction, Result, Verdict
 from outrider.contract.errors import ApiError
-from outrider.contract.events import Answer, ChatMessage, EventName, QueueEntry
+from outrider.contract.events import Answer, ChatMessage, EventName, QueueEntry, Respondent
 from outrider.contract.resources import ActionOption, Control, PendingAction, Session
 from outrider.machine.agents.adapter import Observation
 
@@ -35,15 +34,16 @@ class SubmitRequest:
     message: ChatInput | None
     agent: str | None = None
     controls: Mapping[str, str | bool] = field(default_factory=dict)
-    delivery: Literal["queue", "interrupt", "reject"] = "queue"
+    delivery: DeliveryMode = "queue"
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """A client answers the pending action."""
+    """A client answers the pending action; `by` is None if the service does not say who."""
 
     request: int
     answer: ResolveAction
+    by: Respondent | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,12 @@ class Choose:
     agent: str
     action: PendingAction
     option: ActionOption
+    by: Respondent | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the option approves or rejects."""
+        return "approve" if self.option.kind.startswith("allow") else "reject"
 
 
 @dataclass(frozen=True)
