@@ -16,7 +16,7 @@ from argon2 import PasswordHasher
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from outrider import __version__
@@ -43,10 +43,8 @@ from outrider.service.http.base_path import BasePath
 from outrider.service.http.endpoint import BoundEndpoint, Endpoint
 from outrider.service.http.hosts import AllowedHosts
 from outrider.service.http.long_polls import LongPolls
-from outrider.service.http.pipeline import Pipeline, no_endpoint, resources
-from outrider.service.http.request_spans import RequestSpans
+from outrider.service.http.pipeline import Pipeline, no_endpoint, resource_routes
 from outrider.service.http.responses import RequestMetrics, http_exception, unexpected
-from outrider.service.http.router import Router
 from outrider.service.http.sockets import Sockets
 from outrider.service.http.streaming import StreamingResponses
 from outrider.service.machines.dispatch import DRAIN_SECONDS
@@ -334,8 +332,10 @@ class Service:
         mcp = McpEndpoint(pipeline, calls, self._settings)
         base_path = self._settings.base_path
         access = MetricsAccess(self._settings, pipeline.addresses)
-        others = Starlette(
+        app = Starlette(
             routes=[
+                WebSocketRoute(GATEWAY_PATH, self._gateway),
+                *resource_routes(bound, pipeline),
                 *operations.routes(
                     endpoints, self._readiness, self._stores.registry, access, base_path
                 ),
@@ -346,10 +346,8 @@ class Service:
             ],
             exception_handlers={HTTPException: http_exception, Exception: unexpected},
         )
-        others.router.redirect_slashes = False
-        router = Router(resources(bound, pipeline), others, {GATEWAY_PATH: self._gateway})
-        traced = RequestSpans(router, tracing) if tracing.is_on else router
-        return _with_middleware(traced, self._settings, self._stores.registry), mcp
+        app.router.redirect_slashes = False
+        return _with_middleware(app, self._settings, self._stores.registry, tracing), mcp
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
@@ -462,7 +460,9 @@ class Service:
         )
 
 
-def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegistry) -> ASGIApp:
+def _with_middleware(
+    app: ASGIApp, settings: Settings, registry: CollectorRegistry, tracing: Tracing
+) -> ASGIApp:
     """Return the whole application: metrics, base path, own port, allowed hosts, `app`."""
     if settings.served_hosts is not None:
         app = AllowedHosts(app, settings.served_hosts)
@@ -470,7 +470,13 @@ def _with_middleware(app: ASGIApp, settings: Settings, registry: CollectorRegist
         app = MetricsPort(app, settings.metrics_address[1])
     if settings.base_path:
         app = BasePath(app, settings.base_path)
-    return RequestMetrics(app, registry, is_tls=settings.tls_cert is not None)
+    return RequestMetrics(
+        app,
+        registry,
+        tracing,
+        base_path=settings.base_path,
+        is_tls=settings.tls_cert is not None,
+    )
 
 
 def _rate_limits(endpoints: Iterable[Endpoint[Any]]) -> list[RateLimit]:

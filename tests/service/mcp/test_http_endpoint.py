@@ -13,6 +13,7 @@ from tests.rig.errors import assert_error
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message
 from tests.rig.patience import eventually
 from tests.rig.people import V1, logged_in, page_headers
+from tests.rig.samples import session
 from tests.rig.site import Owner
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -117,44 +118,31 @@ async def test_limits(start_site: StartSite) -> None:
     assert_error(await owner.api.get(f"{V1}/daemons"), 429, "RATE_LIMITED")  # they count together
 
 
-async def test_requests_at_a_time(owner: Owner) -> None:
-    """More of one key than a node takes are refused, until one has ended."""
-    host, port = owner.site.url.removeprefix("http://").split(":")
-    head = (
-        f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {owner.key}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n"
-    )
+async def test_requests_beyond_the_concurrent_ones_of_a_key_are_refused(owner: Owner) -> None:
+    machine = await owner.machine(session(id="session_1"))
+    arguments = {"agent": f"{machine.id}:session:session_1", "timeout_seconds": 45}
+    wait = message("tools/call", {"name": "wait_agent", "arguments": arguments})
+    waiting = owner.site.client(owner.key)
+    waits = [
+        asyncio.create_task(waiting.post("/mcp", json=wait, headers=ACCEPT))
+        for _ in range(MAX_CONCURRENT)
+    ]
     refusals: list[httpx.Response] = []
-    writers: list[asyncio.StreamWriter] = []
-
-    async def begin_request() -> None:
-        """Begin a request whose body does not come."""
-        _, writer = await asyncio.open_connection(host, int(port))
-        writers.append(writer)
-        writer.write(head.encode())
 
     async def is_refused() -> bool:
         response = await owner.api.post("/mcp", json=LIST, headers=ACCEPT)
         refusals.append(response)
         return response.status_code == 429
 
-    async def is_full() -> bool:
-        await begin_request()  # one of the others may itself have been refused
-        return await is_refused()
-
-    try:
-        for _ in range(MAX_CONCURRENT - 1):
-            await begin_request()
-        await eventually(is_full)
-        assert_error(refusals[-1], 429, "RATE_LIMITED")
-        call = message("tools/call", {"name": "list_machines", "arguments": {}})
-        answer = await owner.api.post("/mcp", json=call, headers=ACCEPT)
-        assert answer.json()["result"]["isError"]
-        another = owner.site.client(await owner.site.key(owner.id))
-        assert (await another.post("/mcp", json=LIST, headers=ACCEPT)).status_code == 200
-    finally:
-        for writer in writers:
-            writer.close()
+    await eventually(is_refused)
+    assert_error(refusals[-1], 429, "RATE_LIMITED")
+    call = message("tools/call", {"name": "list_machines", "arguments": {}})
+    answer = await owner.api.post("/mcp", json=call, headers=ACCEPT)
+    assert answer.json()["result"]["isError"]
+    another = owner.site.client(await owner.site.key(owner.id))
+    assert (await another.post("/mcp", json=LIST, headers=ACCEPT)).status_code == 200
+    for request in waits:
+        request.cancel()
 
     async def is_free() -> bool:
         return not await is_refused()

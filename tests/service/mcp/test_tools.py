@@ -3,10 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from outrider.service.endpoints import ENDPOINTS
-from outrider.service.mcp.tools import BY_NAME, TOOLS, input_schema, output_schema
+from outrider.service.mcp.tools import BY_NAME, TOOLS
 
 # By hand, as docs/mcp.md has them: arguments (`?` marks an optional one), scope, effect.
 CONTRACT = {
@@ -27,22 +24,18 @@ CONTRACT = {
 
 
 def test_the_tools_are_those_of_the_contract() -> None:
-    assert [tool.name for tool in TOOLS] == list(CONTRACT)
-
-
-@pytest.mark.parametrize("name", CONTRACT)
-def test_a_tool(name: str) -> None:
-    arguments, scope, effect = CONTRACT[name]
-    tool = BY_NAME[name]
-    schema = input_schema(tool.arguments)
-    given = [one if one in schema["required"] else f"{one}?" for one in schema["properties"]]
-    assert given == arguments.split()
-    assert all(one["description"] for one in schema["properties"].values())
-    rows = {(row.method, row.path): row for row in ENDPOINTS}
-    assert rows[tool.endpoint].scope == scope
-    assert tool.effect == effect
-    assert output_schema(tool.result)["type"] == "object"
-    assert "#/components" not in str(output_schema(tool.result))
+    tools = {}
+    for tool in TOOLS:
+        schema = tool.input_schema
+        given = [
+            name if name in schema["required"] else f"{name}?" for name in schema["properties"]
+        ]
+        effect = "read" if tool.reads_only else "destroy" if tool.destroys else "write"
+        tools[tool.name] = (" ".join(given), str(tool.row.scope), effect)
+        assert all(argument["description"] for argument in schema["properties"].values())
+        assert tool.output_schema["type"] == "object"
+    assert tools == CONTRACT
+    assert list(tools) == list(CONTRACT)
 
 
 def test_the_key_of_the_page_may_do_what_the_page_says() -> None:
@@ -56,11 +49,11 @@ def test_the_key_of_the_page_may_do_what_the_page_says() -> None:
 
 def test_a_result_of_an_older_machine_agent_is_valid() -> None:
     """It lacks the fields that are newer than it."""
-    schema = output_schema(BY_NAME["read_chat"].result)
+    schema = BY_NAME["read_chat"].output_schema
     assert "totalMessages" in schema["required"]
     assert "state" not in schema["required"]
 
 
 def test_bounds_are_in_the_schema() -> None:
-    properties = input_schema(BY_NAME["wait_agent"].arguments)["properties"]
+    properties = BY_NAME["wait_agent"].input_schema["properties"]
     assert properties["timeout_seconds"]["maximum"] == 45

@@ -1,6 +1,6 @@
 """The framework of the API: from a connection to an endpoint's handler, and back.
 
-    http_protocol, websocket ─▶ hosts, base_path ─▶ responses (request id, metrics) ─▶ router
+    http_protocol, websocket ─▶ responses (request id, metrics) ─▶ base_path, hosts ─▶ Starlette
         ─▶ pipeline: authorization, request_body, the handler, audit
         ─▶ JSON, or chunks (`streaming`), or a WebSocket (`sockets`), or a wait (`long_polls`)
 

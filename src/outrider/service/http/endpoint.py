@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from starlette.types import Scope as AsgiScope
 
 from outrider.contract.structs import Wire
+from outrider.service.accounts.idempotency import Answer
 from outrider.service.accounts.principal import Principal, Scope
 from outrider.service.accounts.rate_limits import RateLimit
 from outrider.service.http.sockets import Conversation
@@ -124,8 +125,9 @@ async def never() -> None:
 S = TypeVar("S")
 """What the handlers of a module use: one service, or a dataclass of several."""
 
-Body = bytes | Wire | Stream | Conversation
-"""The body of a response: JSON, an object to encode as JSON, or a stream of the endpoint's kind.
+Body = bytes | Wire | Answer | Stream | Conversation
+"""The body of a response: JSON, an object to encode as JSON, both with a status of its own
+(`Answer`), or a stream of the endpoint's kind.
 The handler of a WebSocket endpoint returns the conversation."""
 
 Handler = Callable[[S, Call], Awaitable[Body]]

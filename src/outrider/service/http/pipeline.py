@@ -5,8 +5,8 @@ Clients may rely on the order of the checks (docs/access.md, "Limits"). Handlers
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import ceil
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 import uuid_utils
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
@@ -26,32 +27,26 @@ from outrider.service.database.engine import is_unavailable
 from outrider.service.http.authorization import Authorization, Headers, RequestContext, headers_of
 from outrider.service.http.client_address import Addresses
 from outrider.service.http.endpoint import BoundEndpoint, Call, never
-from outrider.service.http.error_response import ACCOUNT_ID, WHOLE_RESPONSE
+from outrider.service.http.error_response import ACCOUNT_ID
 from outrider.service.http.request_body import decode_body, decode_query, read_body
 from outrider.service.http.sockets import Conversation, Sockets
 from outrider.service.http.streaming import Stream, StreamingResponses
 from outrider.service.machines.dispatch import ClientGone
 
-_JSON: Final = (b"content-type", b"application/json")
-_NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_BUFFERING: Final = (b"x-accel-buffering", b"no")
 """Makes nginx forward each chunk of a stream at once."""
 
-_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
-_UPGRADE: Final = (b"upgrade", b"websocket")
-_REPLAYED: Final = (b"idempotency-replayed", b"true")
 _REFUSED: Final = frozenset({401, 403, 429})
-CONTEXT: Final = "outrider.request_context"
-"""The key in the scope of a request that a part of the service makes for a client: the client's
-`RequestContext`. The request is not authenticated and counted again; its scope is checked."""
+"""The outcomes that are audited even if the request changes nothing."""
 
 _GONE: Final = 499
 """The outcome in the audit if the client disconnects before the response."""
 
 _AUDIT_RETRY_SECONDS: Final = 10.0
 
-_encoder = msgspec.json.Encoder()
 _log = structlog.get_logger(__name__)
+
+RawHeaders = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,38 +67,39 @@ class Pipeline:
     sockets: Sockets
 
 
-class Resource:
+def resource_routes(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[BaseRoute]:
+    """Return the routes of all paths that have an endpoint."""
+    by_path: dict[str, list[BoundEndpoint]] = {}
+    for bound in endpoints:
+        by_path.setdefault(bound.endpoint.path, []).append(bound)
+    routes: list[BaseRoute] = []
+    for path, of_path in by_path.items():
+        resource = _Resource(path, of_path, pipeline)
+        routes.append(Route(path, resource))
+        if any(bound.endpoint.socket is not None for bound in of_path):
+            routes.append(WebSocketRoute(path, resource))
+    return routes
+
+
+class _Resource:
     """The ASGI application of one path: its endpoints by method."""
 
     def __init__(self, path: str, endpoints: Sequence[BoundEndpoint], pipeline: Pipeline) -> None:
         self.path = path
         self._apps: dict[str, ASGIApp] = {
-            bound.endpoint.method: _EndpointApp(bound, pipeline) for bound in endpoints
+            bound.endpoint.method: EndpointApp(bound, pipeline) for bound in endpoints
         }
-        self.has_socket = any(bound.endpoint.socket is not None for bound in endpoints)
         allow = ", ".join(sorted(self._apps))
-        self._not_found_app = no_endpoint(pipeline)
-        self._wrong_method = ErrorApp(
-            pipeline,
-            ApiError(405, f"This path takes {allow} and no other method"),
-            (b"allow", allow.encode()),
-        )
+        error = ApiError(405, f"This path takes {allow} and no other method")
+        self._not_found = no_endpoint(pipeline)
+        self._wrong_method = ErrorApp(pipeline, error, (b"allow", allow.encode()))
 
-    def __call__(self, asgi_scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request."""
-        app = self._apps.get(asgi_scope["method"], self._wrong_method)
+    async def __call__(self, asgi_scope: AsgiScope, receive: Receive, send: Send) -> None:
+        app = self._apps.get(asgi_scope.get("method", "GET"), self._wrong_method)
         if "\0" in asgi_scope["path"]:
             # PostgreSQL does not accept zero bytes in text, and no id contains one.
-            app = self._not_found_app
-        return app(asgi_scope, receive, send)
-
-
-def resources(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> list[Resource]:
-    """Return the applications of all paths that have an endpoint."""
-    by_path: dict[str, list[BoundEndpoint]] = {}
-    for bound in endpoints:
-        by_path.setdefault(bound.endpoint.path, []).append(bound)
-    return [Resource(path, of_path, pipeline) for path, of_path in by_path.items()]
+            app = self._not_found
+        await app(asgi_scope, receive, send)
 
 
 class ErrorApp:
@@ -128,10 +124,7 @@ class ErrorApp:
         except ApiError as error:
             answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
-        if asgi_scope["type"] == "websocket":
-            await _deny(send, answer, headers)
-        else:
-            await send_json(asgi_scope, send, answer.status, answer.body, headers)
+        await _send_json(asgi_scope, send, answer, headers)
 
 
 def no_endpoint(pipeline: Pipeline) -> ErrorApp:
@@ -139,99 +132,140 @@ def no_endpoint(pipeline: Pipeline) -> ErrorApp:
     return ErrorApp(pipeline, not_found("There is nothing at this path: see /docs"))
 
 
-class _EndpointApp:
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """A request on its way through the pipeline.
+
+    Args:
+        call: the request for the handler, once the checks before it have passed.
+        status: the outcome for the audit.
+        result: what is sent: nothing if the client has disconnected.
+        headers: of the response.
+    """
+
+    scope: AsgiScope
+    receive: Receive
+    request_headers: Headers
+    context: RequestContext
+    call: Call | None = None
+    status: int = _GONE
+    result: Answer | Stream | Conversation | None = None
+    headers: RawHeaders = field(default_factory=list)
+
+
+class EndpointApp:
     """ASGI application that serves one endpoint."""
 
     def __init__(self, bound: BoundEndpoint, pipeline: Pipeline) -> None:
-        self._endpoint = endpoint = bound.endpoint
-        self._mutates = endpoint.mutates
-        self._may_repeat = endpoint.may_repeat
+        self.endpoint = endpoint = bound.endpoint
+        self.pipeline = pipeline
         self._handler = bound.handler
-        self._pipeline = pipeline
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(endpoint.body) if endpoint.body is not None else None
         )
 
     async def __call__(self, asgi_scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
         if asgi_scope["type"] == "websocket":
             asgi_scope["request_id"] = str(uuid_utils.uuid7()).encode()
             await receive()  # websocket.connect
         headers = headers_of(asgi_scope)
-        inner: RequestContext | None = asgi_scope.get(CONTEXT)
-        context = inner or RequestContext(self._pipeline.addresses.client(asgi_scope))
-        call: Call | None = None
-        extra: list[tuple[bytes, bytes]] = []
+        context = RequestContext(self.pipeline.addresses.client(asgi_scope))
+        exchange = Exchange(
+            scope=asgi_scope, receive=receive, request_headers=headers, context=context
+        )
+        await self._run(exchange)
+        match exchange.result:
+            case Answer() as answer:
+                await _send_json(asgi_scope, send, answer, exchange.headers)
+            case Stream() as stream:
+                await self._stream(exchange, stream, send)
+            case Conversation() as conversation:
+                await self._converse(conversation, context, receive, send)
+
+    async def inner(
+        self, asgi_scope: AsgiScope, receive: Receive, context: RequestContext
+    ) -> tuple[Answer, RawHeaders] | None:
+        """Return the response to a request that a part of the service makes for a client.
+
+        The client is authenticated and counted already: only the endpoint's own limit and scope are
+        checked. None if the client has disconnected.
+        """
+        exchange = Exchange(
+            scope=asgi_scope,
+            receive=receive,
+            request_headers=headers_of(asgi_scope),
+            context=context,
+        )
+        await self._run(exchange, is_inner=True)
+        if exchange.result is None:
+            return None
+        assert isinstance(exchange.result, Answer), "only endpoints that answer with JSON"
+        return exchange.result, exchange.headers
+
+    async def refusal(
+        self,
+        exchange: Exchange,  # noqa: ARG002  # for subclasses
+        error: ApiError,
+    ) -> tuple[Answer, RawHeaders]:
+        """Return the response for an error, and its headers."""
+        return error_response(error), error_headers(error)
+
+    async def _run(self, exchange: Exchange, *, is_inner: bool = False) -> None:
+        """Check a request, handle and audit it."""
+        context, authorization = exchange.context, self.pipeline.authorization
         try:
-            authorization = self._pipeline.authorization
-            await (
-                authorization.authorize(self._endpoint, asgi_scope, headers, context)
-                if inner is None
-                else authorization.authorize_inner(self._endpoint, context)
-            )
-            call = await self._call(asgi_scope, receive, headers, context)
+            if is_inner:
+                await authorization.authorize_inner(self.endpoint, context)
+            else:
+                await authorization.authorize(
+                    self.endpoint, exchange.scope, exchange.request_headers, context
+                )
+            call = await self._read(exchange)
             self._refuse_unaudited(call)
-            answer = await self._answer(call, headers)
-            extra = call.response_headers
-            if isinstance(answer, Answer) and answer.replayed:
-                extra = [*extra, _REPLAYED]
+            result = await self._answer(call, exchange.request_headers)
+            exchange.result, exchange.headers = result, call.response_headers
+            exchange.status = self.endpoint.status
+            if isinstance(result, Answer):
+                exchange.status = result.status
+                if result.replayed:
+                    exchange.headers = [*exchange.headers, (b"idempotency-replayed", b"true")]
+            elif isinstance(result, Conversation):
+                exchange.status = HTTPStatus.SWITCHING_PROTOCOLS
         except ApiError as error:
             if isinstance(error, RateLimited) and error.limit_status not in context.statuses:
                 context.statuses.append(error.limit_status)  # raised by a handler
-            answer = error_response(error)
-            extra = error_headers(error)
+            exchange.status = error.status
+            exchange.result, exchange.headers = await self.refusal(exchange, error)
         except (ClientGone, ConnectionError):
-            self._audit(asgi_scope, context, call, _GONE)
-            return
+            exchange.status = _GONE
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
-            answer = failure_response(asgi_scope, error)
-        extra = [*self._pipeline.rates.headers(context.statuses), *extra]
-        if isinstance(answer, Answer):
-            self._audit(asgi_scope, context, call, answer.status)
-            if asgi_scope["type"] == "websocket":
-                await _deny(send, answer, [*extra, (b"x-request-id", asgi_scope["request_id"])])
-            else:
-                await send_json(asgi_scope, send, answer.status, answer.body, extra)
-        elif isinstance(answer, Stream):
-            assert call is not None, "a handler has returned the stream"
-            self._audit(asgi_scope, context, call, self._endpoint.status)
-            await self._stream(call, answer, send, extra)
-        else:
-            self._audit(asgi_scope, context, call, HTTPStatus.SWITCHING_PROTOCOLS)
-            await self._converse(answer, context, receive, send)
+            exchange.result = failure_response(exchange.scope, error)
+            exchange.status = exchange.result.status
+        exchange.headers = [*self.pipeline.rates.headers(context.statuses), *exchange.headers]
+        self._audit(exchange)
 
-    async def _converse(
-        self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
-    ) -> None:
-        """Accept the WebSocket of an open conversation, and serve it to its end."""
-        kind = self._endpoint.socket
-        assert kind is not None, "only an endpoint with `socket` may return one"
-        assert context.principal is not None, "`Endpoint` requires a credential"
-        await self._pipeline.sockets.serve(
-            conversation,
-            context.principal,
-            receive,
-            send,
-            max_size=kind.max_size,
-            recheck=lambda: self._pipeline.authorization.recheck(context),
-        )
+    async def _read(self, exchange: Exchange) -> Call:
+        """Read and decode the body and the query.
 
-    async def _call(
-        self, asgi_scope: AsgiScope, receive: Receive, headers: Headers, context: RequestContext
-    ) -> Call:
-        endpoint = self._endpoint
+        Raises:
+            ApiError: 400, 413, or 403 if the credential may only read.
+            ConnectionError: the client has disconnected.
+        """
+        endpoint, scope, headers = self.endpoint, exchange.scope, exchange.request_headers
+        context, receive = exchange.context, exchange.receive
         if context.principal is not None:
-            asgi_scope[ACCOUNT_ID] = context.principal.account_id
-        is_socket = asgi_scope["type"] == "websocket"
+            scope[ACCOUNT_ID] = context.principal.account_id
         # A request with neither header has no body (RFC 9112, 6.3).
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
         body = b""
-        if has_body and not is_socket:
+        if has_body and scope["type"] == "http":
             body = await read_body(receive, headers.get(b"content-length"))
         decoded = query = None
         if endpoint.query is not None:
-            query = decode_query(endpoint.query, asgi_scope["query_string"])
+            query = decode_query(endpoint.query, scope["query_string"])
         if self._decoder is not None and not (endpoint.body_optional and not body.strip()):
             decoded = decode_body(self._decoder, body)
 
@@ -239,13 +273,13 @@ class _EndpointApp:
             while not (await receive())["type"].endswith(".disconnect"):
                 pass
 
-        call = Call(
-            asgi_scope, context.principal, context.address, decoded, body, query, client_gone
+        exchange.call = call = Call(
+            scope, context.principal, context.address, decoded, body, query, client_gone
         )
         if endpoint.is_read is not None:
             call.reads_only = endpoint.is_read(query if endpoint.socket is not None else decoded)
-        if endpoint.read_scope is not None and self._mutates and not call.reads_only:
-            self._pipeline.authorization.require_scope(endpoint, call.principal)
+        if endpoint.read_scope is not None and endpoint.mutates and not call.reads_only:
+            self.pipeline.authorization.require_scope(endpoint, call.principal)
         return call
 
     def _refuse_unaudited(self, call: Call) -> None:
@@ -254,10 +288,9 @@ class _EndpointApp:
         Raises:
             ApiError: 503, audit records cannot be stored.
         """
-        pipeline = self._pipeline
-        if not self._mutates or call.reads_only or pipeline.audit.failure is None:
+        if not self.endpoint.mutates or call.reads_only or self.pipeline.audit.failure is None:
             return
-        if pipeline.audit_required:
+        if self.pipeline.audit_required:
             raise ApiError(
                 503,
                 "Nothing can be changed at the moment, for the service cannot write its audit: "
@@ -265,47 +298,25 @@ class _EndpointApp:
                 retry_after=_AUDIT_RETRY_SECONDS,
             )
 
-    async def _stream(
-        self, call: Call, stream: Stream, send: Send, headers: list[tuple[bytes, bytes]]
-    ) -> None:
-        kind = self._endpoint.stream
-        assert kind is not None, "only an endpoint with `stream` may return one"
-        content_type = (b"content-type", kind.media_type.encode())
-        start = {
-            "type": "http.response.start",
-            "status": self._endpoint.status,
-            "headers": [content_type, _NO_STORE, _NO_BUFFERING, *headers],
-        }
-        try:
-            await send(start)
-            await self._pipeline.streams.send(stream, send, call.client_gone)
-        except Exception:  # noqa: BLE001  # as in `__call__`
-            # The status is sent. Without the end of the body, the client notices the failure.
-            _log.exception(
-                "stream failed",
-                path=call.asgi_scope["path"],
-                request=call.asgi_scope["request_id"].decode(),
-            )
-        finally:
-            stream.ended()
-
     async def _answer(self, call: Call, headers: Headers) -> Answer | Stream | Conversation:
         key = headers.get(b"idempotency-key")
-        is_stored = not (self._may_repeat or call.reads_only or call.principal_or_none is None)
+        is_stored = not (
+            self.endpoint.may_repeat or call.reads_only or call.principal_or_none is None
+        )
         if key is None or not is_stored:
             data = await self._handler(call)
-            if isinstance(data, bytes | Wire):
-                return self._success(data)
-            return data if isinstance(data, Stream) else await self._opened(data, call)
+            if isinstance(data, Conversation):
+                await self._open(data, call)
+            return self._success(data) if isinstance(data, bytes | Wire) else data
         call.client_gone = never  # continue without the client, so that a retry finds the response
-        return await self._pipeline.idempotency.once(
+        return await self.pipeline.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
-            request=(self._endpoint.method, call.asgi_scope["path"], call.raw_body),
+            request=(self.endpoint.method, call.asgi_scope["path"], call.raw_body),
             work=lambda: self._handle_once(call),
         )
 
-    async def _opened(self, conversation: Conversation, call: Call) -> Conversation:
+    async def _open(self, conversation: Conversation, call: Call) -> None:
         """Open a conversation, whose handshake is accepted next.
 
         Raises:
@@ -314,8 +325,7 @@ class _EndpointApp:
         if call.asgi_scope["type"] != "websocket":
             call.reads_only = True
             raise ApiError(426, "This path takes WebSockets: connect with a client for them")
-        await self._pipeline.sockets.open(conversation, call.principal, call.client_gone)
-        return conversation
+        await self.pipeline.sockets.open(conversation, call.principal, call.client_gone)
 
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
         """Return the response, and whether the request may have had an effect.
@@ -333,40 +343,77 @@ class _EndpointApp:
             return failure_response(call.asgi_scope, error), True
 
     def _success(self, data: bytes | Wire) -> Answer:
-        return Answer(
-            self._endpoint.status, data if isinstance(data, bytes) else _encoder.encode(data)
-        )
+        body = data if isinstance(data, bytes) else msgspec.json.encode(data)
+        return Answer(self.endpoint.status, body)
 
-    def _audit(
-        self, asgi_scope: AsgiScope, context: RequestContext, call: Call | None, outcome: int
-    ) -> None:
-        reads_only = call is not None and call.reads_only
-        if (reads_only or not self._mutates) and outcome not in _REFUSED:
+    def _audit(self, exchange: Exchange) -> None:
+        call, principal = exchange.call, exchange.context.principal
+        reads_only = not self.endpoint.mutates or (call is not None and call.reads_only)
+        if reads_only and exchange.status not in _REFUSED:
             return
-        principal = context.principal
         account_id = principal.account_id if principal else call.acted_for if call else None
-        self._pipeline.audit.note(
+        self.pipeline.audit.note(
             principal=None if principal is None else principal.id,
             account_id=account_id,
-            action=self._endpoint.operation,
-            target=next(iter(asgi_scope["path_params"].values()), None),
-            outcome=outcome,
-            address=context.address,
-            request_id=asgi_scope["request_id"].decode(),
+            action=self.endpoint.operation,
+            target=next(iter(exchange.scope["path_params"].values()), None),
+            outcome=exchange.status,
+            address=exchange.context.address,
+            request_id=exchange.scope["request_id"].decode(),
+        )
+
+    async def _stream(self, exchange: Exchange, stream: Stream, send: Send) -> None:
+        kind, call = self.endpoint.stream, exchange.call
+        assert kind is not None, "only an endpoint with `stream` may return one"
+        assert call is not None, "a handler has returned the stream"
+        headers = [*_head(kind.media_type), _NO_BUFFERING, *exchange.headers]
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.endpoint.status,
+                    "headers": headers,
+                }
+            )
+            await self.pipeline.streams.send(stream, send, call.client_gone)
+        except Exception:  # noqa: BLE001  # as in `_run`
+            # The status is sent. Without the end of the body, the client notices the failure.
+            _log.exception(
+                "stream failed",
+                path=call.asgi_scope["path"],
+                request=call.asgi_scope["request_id"].decode(),
+            )
+        finally:
+            stream.ended()
+
+    async def _converse(
+        self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
+    ) -> None:
+        """Accept the WebSocket of an open conversation, and serve it to its end."""
+        kind = self.endpoint.socket
+        assert kind is not None, "only an endpoint with `socket` may return one"
+        assert context.principal is not None, "`Endpoint` requires a credential"
+        await self.pipeline.sockets.serve(
+            conversation,
+            context.principal,
+            receive,
+            send,
+            max_size=kind.max_size,
+            recheck=lambda: self.pipeline.authorization.recheck(context),
         )
 
 
 def error_response(error: ApiError) -> Answer:
     """Return the response for an error."""
-    return Answer(error.status, _encoder.encode(error.body()))
+    return Answer(error.status, msgspec.json.encode(error.body()))
 
 
-def error_headers(error: ApiError) -> list[tuple[bytes, bytes]]:
+def error_headers(error: ApiError) -> RawHeaders:
     """Return the headers that RFC 9110 requires of an error, and `Retry-After`."""
-    if error.status == 401:
-        return [_CHALLENGE]
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        return [(b"www-authenticate", b"Bearer")]
     if error.status == HTTPStatus.UPGRADE_REQUIRED:
-        return [_UPGRADE]
+        return [(b"upgrade", b"websocket")]
     if error.retry_after is None:
         return []
     return [(b"retry-after", str(max(1, ceil(error.retry_after))).encode())]
@@ -386,22 +433,20 @@ def failure_response(asgi_scope: AsgiScope, error: Exception) -> Answer:
     return error_response(ApiError(500, "Something broke in the service; it is logged"))
 
 
-async def _deny(send: Send, answer: Answer, headers: list[tuple[bytes, bytes]]) -> None:
-    """Answer a WebSocket handshake with an error."""
-    length = (b"content-length", str(len(answer.body)).encode())
-    head = [_JSON, length, _NO_STORE, *headers]
-    kind = "websocket.http.response"
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": head})
-    await send({"type": f"{kind}.body", "body": answer.body})
+def _head(media_type: str) -> RawHeaders:
+    return [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
 
 
-async def send_json(
-    asgi_scope: AsgiScope, send: Send, status: int, data: bytes, headers: list[tuple[bytes, bytes]]
+async def _send_json(
+    asgi_scope: AsgiScope, send: Send, answer: Answer, headers: RawHeaders
 ) -> None:
-    """Send a response whose body is JSON."""
-    headers = [_JSON, (b"content-length", b"%d" % len(data)), _NO_STORE, *headers]
-    if WHOLE_RESPONSE in asgi_scope.get("extensions", ()):
-        await send({"type": WHOLE_RESPONSE, "status": status, "headers": headers, "body": data})
-    else:
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": data})
+    """Send a response whose body is JSON: to a WebSocket handshake, one that refuses it."""
+    length = (b"content-length", b"%d" % len(answer.body))
+    headers = [*_head("application/json"), length, *headers]
+    kind = "http.response"
+    if asgi_scope["type"] == "websocket":
+        kind = "websocket.http.response"
+        if "request_id" in asgi_scope:
+            headers.append((b"x-request-id", asgi_scope["request_id"]))
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": answer.body})

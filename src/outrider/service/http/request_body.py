@@ -1,8 +1,14 @@
-"""Reads and decodes bodies and queries; errors name the invalid field and the reason."""
+"""Reads and decodes bodies and queries; errors name the invalid field and the reason.
+
+Unknown fields are ignored, so that a client may be newer than the service. But a name that almost
+equals a known one (`sessionid` for `sessionId`) is refused: ignoring it would send a message to
+another session than the client has named (SECURITY.md, "Doing something twice, or to another
+agent").
+"""
 
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -13,13 +19,12 @@ from starlette.types import Receive
 
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.structs import Wire
-from outrider.contract.text import explained
-from outrider.service.http.field_names import check_field_names, check_parameter_names
+from outrider.contract.text import escaped, explained
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest body of a request."""
 
-T = TypeVar("T", bound=Wire)
+T = TypeVar("T", bound=msgspec.Struct)
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"required field `(?P<field>\w+)`")
@@ -74,18 +79,15 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "")
     """
     try:
         body.decode()  # the decoder does not check the UTF-8 of fields that it skips
-        decoded = decoder.decode(body)
+        names = msgspec.json.decode(body)
+        # First: a misspelt field is also a missing one.
+        _check_names(_type_info(decoder.type), names, prefix)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
-        check_field_names(
-            decoder.type, body, prefix
-        )  # first: a misspelt field is also a missing one
         raise _wrong_field(str(error), prefix) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         what = "empty" if not body.strip() else f"not JSON ({error})"
         raise bad_request(f"The body is {what}: send a JSON object") from error
-    if body != b"{}":  # the payload of most commands: a decoding less
-        check_field_names(decoder.type, body, prefix)
-    return decoded
 
 
 def decode_query(model: type[Wire], query: bytes) -> Any:
@@ -97,14 +99,15 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
     try:
         if b"%00" in query:  # PostgreSQL does not store zero bytes in text
             raise bad_request("The query string has a zero byte in it")
-        if not query:  # as most are
-            return msgspec.convert({}, model)
         text = query.decode("ascii")
         pairs: dict[str, Any] = dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
-        check_parameter_names(model, pairs)
-        for name in _numbers(model) & pairs.keys():
-            if _NUMBER.fullmatch(pairs[name]):
-                pairs[name] = int(pairs[name])
+        described = _type_info(model)
+        _check_names(described, pairs, "", "parameter")
+        for field in described.fields:  # all others are text, even `null`
+            choices = getattr(field.type, "types", [field.type])
+            is_number = any(isinstance(choice, inspect.IntType) for choice in choices)
+            if is_number and _NUMBER.fullmatch(pairs.get(field.encode_name, "")):
+                pairs[field.encode_name] = int(pairs[field.encode_name])
         return msgspec.convert(pairs, model)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), "") from error
@@ -112,49 +115,91 @@ def decode_query(model: type[Wire], query: bytes) -> Any:
         raise bad_request("The query string is not percent-encoded UTF-8") from error
 
 
-def fields_as_sent(names: Mapping[str, str], prefix: str = "") -> AbstractContextManager[None]:
+@contextmanager
+def fields_as_sent(names: Mapping[str, str], prefix: str = "") -> Iterator[None]:
     """Rename the fields in a machine's error to the names that the client has used.
 
     Args:
         names: the client's name of each field that the command names differently.
         prefix: the path of the command's payload in the client's request.
     """
-    return _FieldsAsSent(names, prefix)
-
-
-class _FieldsAsSent:
-    """The context; a class, as one made of a generator costs each request 2 us more."""
-
-    __slots__ = ("_names", "_prefix")
-
-    def __init__(self, names: Mapping[str, str], prefix: str) -> None:
-        self._names = names
-        self._prefix = prefix
-
-    def __enter__(self) -> None:
-        """Enter the context."""
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        """Rename the fields if the block has raised an `ApiError`."""
-        if isinstance(error, ApiError):
-            for detail in error.details:
-                field = detail.path.removeprefix("payload.")
-                parts = (self._prefix, self._names.get(field, field))
-                detail.path = ".".join(part for part in parts if part)
+    try:
+        yield
+    except ApiError as error:
+        for detail in error.details:
+            field = detail.path.removeprefix("payload.")
+            detail.path = _join(prefix, names.get(field, field))
+        raise
 
 
 @lru_cache
-def _numbers(model: type[Wire]) -> frozenset[str]:
-    """Return the parameters that are integers; all others are text, even `null`."""
+def _type_info(model: type[msgspec.Struct]) -> inspect.StructType:
     described = inspect.type_info(model)
-    assert isinstance(described, inspect.StructType), "a query is a structure"
-    return frozenset(
-        field.encode_name
-        for field in described.fields
-        if any(
-            isinstance(kind, inspect.IntType) for kind in getattr(field.type, "types", [field.type])
-        )
-    )
+    assert isinstance(described, inspect.StructType), "a body and a query are structures"
+    return described
+
+
+def _check_names(kind: inspect.Type, value: Any, path: str, what: str = "field") -> None:
+    """Check the names in a decoded body or query, at every depth but in free-form objects.
+
+    Raises:
+        ApiError: 400, a name differs from a known one in its case or by one letter, or the type
+            refuses it (`refused_fields`).
+    """
+    match kind, value:
+        case inspect.ListType(item_type=item), list():
+            for index, element in enumerate(value):
+                _check_names(item, element, f"{path}[{index}]")
+        case inspect.UnionType(types=choices), _:
+            for choice in choices:
+                _check_names(choice, value, path)
+        case inspect.StructType(), dict():
+            if kind.tag_field is not None and value.get(kind.tag_field) != kind.tag:
+                return  # another one of a union
+            fields = {field.encode_name: field.type for field in kind.fields}
+            refused = getattr(kind.cls, "refused_fields", {})
+            for name, inner in value.items():
+                if name in fields:
+                    _check_names(fields[name], inner, _join(path, name))
+                elif name in refused and inner is not None:
+                    raise bad_request(refused[name], _join(path, name))
+                elif name not in refused and name != kind.tag_field:
+                    _check_name(name, _known_names(kind.cls), path, what)
+
+
+def _check_name(name: str, known: Mapping[str, str], path: str, what: str) -> None:
+    plain = _plain(name)
+    for other, meant in known.items():
+        if _within_one_letter(plain, other):
+            at = _join(path, escaped(name))
+            raise bad_request(f"Unknown {what} `{at}`: did you mean `{_join(path, meant)}`?", at)
+
+
+@lru_cache
+def _known_names(model: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return the names of a type's fields, in alphabetical order, as they are compared."""
+    refused = getattr(model, "refused_fields", {})
+    tag = model.__struct_config__.tag_field
+    known = {*model.__struct_encode_fields__, *refused, *(() if tag is None else (tag,))}
+    return {_plain(name): name for name in sorted(known)}
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
+
+
+def _within_one_letter(a: str, b: str) -> bool:
+    """Return whether the edit distance of two words is one at most."""
+    if abs(len(a) - len(b)) > 1:
+        return False
+    if len(a) > len(b):
+        a, b = b, a
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+    return a[start + (len(a) == len(b)) :] == b[start + 1 :]
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
 
 
 def _wrong_field(text: str, prefix: str) -> ApiError:

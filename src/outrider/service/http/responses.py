@@ -1,4 +1,4 @@
-"""Request ids and metrics of all responses, and the responses to requests without an endpoint."""
+"""Request ids, metrics and spans of requests, and the responses to those without an endpoint."""
 
 import time
 from collections.abc import Awaitable
@@ -13,13 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.contract.errors import ErrorBody
-from outrider.service.http.error_response import SECURITY_HEADERS, WHOLE_RESPONSE
+from outrider.service.http.error_response import SECURITY_HEADERS
 from outrider.service.http.hosts import names_host
+from outrider.tracing import NO_SPAN, Span, Tracing
 
-RESPONSES: Final = frozenset({"http.response.start", WHOLE_RESPONSE})
-"""The messages that begin a response."""
-
-METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
+_METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 
 _STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=15552000")  # 180 days
 
@@ -28,14 +26,26 @@ NO_ROUTE: Final = "none"
 
 
 class RequestMetrics:
-    """ASGI middleware that adds the headers of every response, and counts it.
+    """ASGI middleware that adds the headers of every response, and counts and traces requests.
+
+    Only requests of the API are traced: not the dashboard's files, health and metrics.
 
     Args:
         is_tls: whether the service itself serves https; HSTS then makes browsers use nothing else.
     """
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry, *, is_tls: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        registry: CollectorRegistry,
+        tracing: Tracing,
+        *,
+        base_path: str,
+        is_tls: bool,
+    ) -> None:
         self._app = app
+        self._tracing = tracing
+        self._traced = (f"{base_path}/api/", f"{base_path}/mcp")
         self._is_tls = is_tls
         self._requests = Counter(
             "outrider_http_requests",
@@ -50,10 +60,11 @@ class RequestMetrics:
             registry=registry,
         )
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
         if scope["type"] != "http":
-            return self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         started_at = time.perf_counter()
         request_id = str(uuid_utils.uuid7()).encode()
         scope["request_id"] = request_id
@@ -64,24 +75,55 @@ class RequestMetrics:
             *SECURITY_HEADERS,
             *((_STRICT_TRANSPORT,) if is_strict else ()),
         )
+        span = self._span(scope)
 
         def send_with_id(message: Message) -> Awaitable[None]:
-            if message["type"] in RESPONSES:
+            if message["type"] == "http.response.start":
+                status: int = message["status"]
                 message["headers"] = [*message["headers"], *added]
-                self._count(scope, message["status"], time.perf_counter() - started_at)
+                self._count(scope, status, time.perf_counter() - started_at)
+                span.set("http.response.status_code", status)
+                if status >= 500:
+                    span.fail(str(status))
             return send(message)
 
-        return self._app(scope, receive, send_with_id)
+        with span:
+            try:
+                await self._app(scope, receive, send_with_id)
+            finally:
+                route = _route_of(scope)
+                if route != NO_ROUTE:
+                    span.rename(f"{_method(scope, '_OTHER')} {route}")
+                    span.set("http.route", route)
+
+    def _span(self, scope: Scope) -> Span:
+        """Begin the span of a request of the API, which continues a valid `traceparent`."""
+        if not self._tracing.is_on or not scope["path"].startswith(self._traced):
+            return NO_SPAN
+        method = _method(scope, "_OTHER")
+        attributes = {
+            "http.request.method": method,
+            "url.scheme": scope["scheme"],
+            "outrider.request.id": scope["request_id"].decode(),
+        }
+        parents = [value for name, value in scope["headers"] if name == b"traceparent"]
+        # Several are malformed (W3C Trace Context, 3.2).
+        parent = parents[0].decode("latin-1") if len(parents) == 1 else None
+        return self._tracing.start(method, "server", parent, attributes)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # Only existing routes and methods become labels, so that clients cannot create new ones.
-        route = route_of(scope)
-        method: str = scope["method"] if scope["method"] in METHODS else "other"
-        self._requests.labels(route, method, status).inc()
+        route = _route_of(scope)
+        self._requests.labels(route, _method(scope, "other"), status).inc()
         self._seconds.labels(route).observe(seconds)
 
 
-def route_of(scope: Scope) -> str:
+def _method(scope: Scope, other: str) -> str:
+    method: str = scope["method"]
+    return method if method in _METHODS else other
+
+
+def _route_of(scope: Scope) -> str:
     """Return the template of the route that has served a request, or `NO_ROUTE`."""
     endpoint = scope.get("endpoint")
     return str(getattr(endpoint, "path", NO_ROUTE if endpoint is None else scope["path"]))

@@ -1,13 +1,11 @@
-"""`/mcp` over HTTP: who may use it, and how much; what a message means is the SDK's.
+"""`/mcp` over HTTP: an endpoint of the pipeline whose body is the SDK's to understand.
 
 Streamable HTTP without sessions: each message is a POST, answered with JSON. A message counts once
 against the rate limits and the quota of its key, like a request of the API.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
 from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -16,29 +14,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.structs import Wire
-from outrider.service.accounts.principal import ALL_SCOPES, Principal
-from outrider.service.http.authorization import (
-    Headers,
-    RequestContext,
-    headers_of,
-    refuse_cross_site,
-)
+from outrider.service.accounts.idempotency import Answer
+from outrider.service.accounts.principal import ALL_SCOPES
+from outrider.service.http.authorization import headers_of, refuse_cross_site
 from outrider.service.http.base_path import base_url
-from outrider.service.http.endpoint import Call, Endpoint
-from outrider.service.http.error_response import ACCOUNT_ID
-from outrider.service.http.pipeline import (
-    Pipeline,
-    error_headers,
-    error_response,
-    failure_response,
-    send_json,
-)
+from outrider.service.http.endpoint import BoundEndpoint, Call, Endpoint
+from outrider.service.http.pipeline import EndpointApp, Exchange, Pipeline, RawHeaders
 from outrider.service.http.request_body import read_body
-from outrider.service.mcp.tool_calls import CALLER, Caller, ToolCalls, receive_body, retry_advice
+from outrider.service.mcp.tool_calls import ToolCalls, error_text, receive_body
 from outrider.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,13 +37,8 @@ METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 MAX_CONCURRENT: Final = 100
 """Concurrent requests of one key on a node."""
 
-SESSION_HEADER: Final = b"x-outrider-session"
-"""Names the session in which the client runs, so that it cannot answer its own approvals."""
-
-_NO_STORE: Final = (b"cache-control", b"no-store")
 _END_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
-_MAX_SESSION: Final = 512
 
 
 class _Message(msgspec.Struct):
@@ -84,7 +66,7 @@ _ENDPOINT: Final[Endpoint[None]] = Endpoint(
 """Any key may connect: the scopes are those of the tools."""
 
 
-class McpEndpoint:
+class McpEndpoint(EndpointApp):
     """The ASGI application of `/mcp`.
 
     Args:
@@ -94,10 +76,10 @@ class McpEndpoint:
     path = PATH
 
     def __init__(self, pipeline: Pipeline, calls: ToolCalls, settings: Settings) -> None:
-        self._pipeline = pipeline
+        super().__init__(BoundEndpoint(_ENDPOINT, self._serve), pipeline)
         self._calls = calls
         self._settings = settings
-        self._open: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._starting = asyncio.Lock()
         self._server: SdkServer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -118,75 +100,42 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        headers = headers_of(scope)
-        headers.pop(b"cookie", None)  # a browser sends it by itself; a key must be given
-        context = RequestContext(self._pipeline.addresses.client(scope))
-        one = _Exchange(scope, receive, send, headers, context)
-        try:
-            principal = await self._authorize(one)
-            with self._one_more(principal.id):
-                await self._serve(one, principal, await one.body())
-        except ConnectionError:
-            return
-        except ApiError as error:
-            await self._refuse(one, error)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
-            answer = failure_response(scope, error)
-            await send_json(scope, send, answer.status, answer.body, [])
+        # A browser sends the cookie by itself; a key must be given.
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
+        await super().__call__(scope, receive, send)
 
-    async def _authorize(self, one: "_Exchange") -> Principal:
-        """Check who sends a request.
+    async def _serve(self, call: Call) -> Answer:
+        """Pass a message to the SDK.
 
         Raises:
-            ApiError: it has no key, is over a limit, or comes from another site's page; 405, it is
-                not a POST.
+            ApiError: 401, its credential is no key; 403, it comes from another site's page; 405, it
+                is not a POST; 429, the key has `MAX_CONCURRENT` messages open already.
         """
-        context = one.context
-        await self._pipeline.authorization.authorize(_ENDPOINT, one.scope, one.headers, context)
-        if context.principal is None or context.principal.kind != "key":
+        if call.principal.kind != "key":
             raise ApiError(
                 401,
                 "MCP takes an API key in `Authorization: Bearer <API_KEY>`, and no session",
                 code=ErrorCode.AUTH_INVALID,
             )
-        one.scope[ACCOUNT_ID] = context.principal.account_id
-        refuse_cross_site(one.headers)
-        if one.scope["method"] != "POST":
+        refuse_cross_site(headers_of(call.asgi_scope))
+        if call.asgi_scope["method"] != "POST":
             raise ApiError(405, "This path takes POST and no other method: it has no sessions")
-        return context.principal
-
-    async def _serve(self, one: "_Exchange", principal: Principal, body: bytes) -> None:
-        """Pass a message to the SDK, with its caller."""
-        gone = asyncio.Event()
-        session = one.headers.get(SESSION_HEADER, b"").decode("latin-1")[:_MAX_SESSION]
-
-        async def is_gone() -> None:
-            await gone.wait()
-
-        caller = Caller(
-            principal=principal,
-            address=one.context.address,
-            request_id=one.scope["request_id"],
-            session=session or None,
-            client_gone=is_gone,
-        )
-        more = [*self._pipeline.rates.headers(one.context.statuses), _NO_STORE]
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *more]
-            await one.send(message)
-
-        server = await self._started()
-        watcher = asyncio.create_task(_watch(one.receive, gone), name="watch a client of /mcp")
+        key_id = call.principal.id
+        if self._counts[key_id] >= MAX_CONCURRENT:
+            raise ApiError(
+                429,
+                f"{MAX_CONCURRENT} requests of this key are open already: make fewer at a time",
+                code=ErrorCode.RATE_LIMITED,
+                retry_after=_RETRY_SECONDS,
+            )
+        self._counts[key_id] += 1
         try:
-            receive = receive_body(body, is_gone)
-            await server.handle_request({**one.scope, CALLER: caller}, receive, send_with_headers)
+            server = await self._started()
+            return await server.answer(call, receive_body(call.raw_body, call))
         finally:
-            watcher.cancel()
-            await asyncio.wait({watcher}, timeout=_END_SECONDS)
+            self._counts[key_id] -= 1
+            if not self._counts[key_id]:
+                del self._counts[key_id]
 
     async def _started(self) -> "SdkServer":
         """Return the SDK's server, which the first request starts."""
@@ -203,55 +152,21 @@ class McpEndpoint:
                 self._server = server
             return self._server
 
-    @contextmanager
-    def _one_more(self, key_id: str) -> Iterator[None]:
-        """Count a request while the context lasts.
+    async def refusal(self, exchange: Exchange, error: ApiError) -> tuple[Answer, RawHeaders]:
+        """Return the response for an error.
 
-        Raises:
-            ApiError: 429, the key has `MAX_CONCURRENT` already.
+        A tool call over a limit gets a tool error, which its model reads.
         """
-        count = self._open.get(key_id, 0)
-        if count >= MAX_CONCURRENT:
-            raise ApiError(
-                429,
-                f"{MAX_CONCURRENT} requests of this key are open already: make fewer at a time",
-                code=ErrorCode.RATE_LIMITED,
-                retry_after=_RETRY_SECONDS,
-            )
-        self._open[key_id] = count + 1
-        try:
-            yield
-        finally:
-            self._open[key_id] -= 1
-            if not self._open[key_id]:
-                del self._open[key_id]
-
-    async def _refuse(self, one: "_Exchange", error: ApiError) -> None:
-        """Send an error. A tool call over a limit gets a tool error, which its model reads."""
-        principal = one.context.principal
-        if error.status in {401, 403, 429}:
-            self._pipeline.audit.note(
-                principal=None if principal is None else principal.id,
-                account_id=None if principal is None else principal.account_id,
-                action=_ENDPOINT.operation,
-                target=None,
-                outcome=error.status,
-                address=one.context.address,
-                request_id=one.scope["request_id"].decode(),
-            )
-        headers = [*self._pipeline.rates.headers(one.context.statuses), *error_headers(error)]
+        answer, headers = await super().refusal(exchange, error)
         if error.status == HTTPStatus.UNAUTHORIZED:
-            headers = [header for header in headers if header[0] != b"www-authenticate"]
-            headers.append((b"www-authenticate", self._challenge(one.scope, error)))
+            headers = [(b"www-authenticate", self._challenge(exchange.scope, error))]
         elif error.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append((b"allow", b"POST"))
         elif error.status == HTTPStatus.TOO_MANY_REQUESTS:
-            called = await _tool_call(one)
-            if called is not None:
-                await send_json(one.scope, one.send, 200, _tool_error(called, error), headers)
-                return
-        answer = error_response(error)
-        await send_json(one.scope, one.send, answer.status, answer.body, headers)
+            call = await _tool_call(exchange)
+            if call is not None:
+                answer = Answer(200, _tool_error(call, error))
+        return answer, headers
 
     def _challenge(self, scope: Scope, error: ApiError) -> bytes:
         """Return the value of `WWW-Authenticate` (RFC 9728, 5.1)."""
@@ -261,7 +176,7 @@ class McpEndpoint:
 
     def _address(self, scope: Scope) -> str:
         """Return the base URL that the client uses, which the metadata must repeat."""
-        is_https = self._pipeline.addresses.is_https(scope)
+        is_https = self.pipeline.addresses.is_https(scope)
         return base_url(scope, self._settings, is_https=is_https)
 
     async def _metadata(self, request: Request) -> Response:
@@ -277,55 +192,27 @@ class McpEndpoint:
         )
 
 
-@dataclass(slots=True)
-class _Exchange:
-    """A request to `/mcp`, and the ASGI callables to read its body and answer it."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
-    headers: Headers
-    context: RequestContext
-    _body: bytes | None = None
-
-    async def body(self) -> bytes:
-        """Return the body, which is read once.
-
-        Raises:
-            ApiError: 413, it is too large.
-            ConnectionError: the client has disconnected.
-        """
-        if self._body is None:
-            self._body = await read_body(self.receive, self.headers.get(b"content-length"))
-        return self._body
-
-
-async def _tool_call(one: _Exchange) -> _Message | None:
+async def _tool_call(exchange: Exchange) -> _Message | None:
     """Return the tool call in a request; None if it has none."""
-    if one.scope["method"] != "POST":
+    if exchange.scope["method"] != "POST":
         return None
     try:
-        message = msgspec.json.decode(await one.body(), type=_Message)
+        if exchange.call is not None:
+            body = exchange.call.raw_body
+        else:  # it was refused before its body was read
+            length = exchange.request_headers.get(b"content-length")
+            body = await read_body(exchange.receive, length)
+        message = msgspec.json.decode(body, type=_Message)
     except (ApiError, ConnectionError, msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return message if message.method == "tools/call" else None
 
 
-async def _watch(receive: Receive, gone: asyncio.Event) -> None:
-    """Set `gone` when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
-
-
-def _tool_error(called: _Message, error: ApiError) -> bytes:
+def _tool_error(call: _Message, error: ApiError) -> bytes:
     """Return the response to a tool call that was refused before the SDK got it."""
-    text = error.message.rstrip(".")
-    if error.retry_after is not None:
-        text += f". {retry_advice(error.retry_after)}"
     result: dict[str, Any] = {
-        "content": [{"type": "text", "text": f"{text}."}],
+        "content": [{"type": "text", "text": error_text(error)}],
         "isError": True,
         "resultType": "complete",
     }
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": called.id, "result": result})
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, "result": result})

@@ -10,20 +10,20 @@ import msgspec
 from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive
 
 from outrider import __version__
+from outrider.service.accounts.idempotency import Answer
+from outrider.service.http.endpoint import Call
 from outrider.service.http.request_body import MAX_BODY_BYTES
 from outrider.service.mcp.tool_calls import (
     AGENT_URI,
-    CALLER,
     CHAT_URI,
     MACHINES_URI,
-    Caller,
     ToolCalls,
     ToolError,
 )
-from outrider.service.mcp.tools import BY_NAME, Tool, input_schema, output_schema
+from outrider.service.mcp.tools import BY_NAME, Tool
 
 INSTRUCTIONS: Final = (
     "Outrider runs coding agents on the user's machines. Call list_machines and list_agents to see "
@@ -34,6 +34,32 @@ INSTRUCTIONS: Final = (
 )
 
 _JSON: Final = "application/json"
+_CALL: Final = "outrider.mcp_call"
+"""The key in the scope of a request for its `Call`."""
+
+_RESOURCE: Final = types.Resource(
+    uri=MACHINES_URI,
+    name="machines",
+    title="Machines",
+    description="The machines that agents can run on",
+    mime_type=_JSON,
+)
+_TEMPLATES: Final = [
+    types.ResourceTemplate(
+        uri_template=AGENT_URI,
+        name="agent",
+        title="An agent",
+        description="The status of an agent, by its target id",
+        mime_type=_JSON,
+    ),
+    types.ResourceTemplate(
+        uri_template=CHAT_URI,
+        name="chat",
+        title="A chat",
+        description="The chat with an agent, by its target id",
+        mime_type=_JSON,
+    ),
+]
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -71,9 +97,17 @@ class SdkServer:
             ready.set_result(None)
             await asyncio.Event().wait()
 
-    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, whose scope has its `Caller`."""
-        await self._manager.handle_request(scope, receive, send)
+    async def answer(self, call: Call, receive: Receive) -> Answer:
+        """Return the response to a message."""
+        status, parts = 500, list[bytes]()
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        await self._manager.handle_request({**call.asgi_scope, _CALL: call}, receive, send)
+        return Answer(status, b"".join(parts))
 
     async def _list_tools(
         self, context: _Context, _params: types.PaginatedRequestParams | None
@@ -95,39 +129,15 @@ class SdkServer:
     async def _list_resources(
         self, context: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        if not self._calls.may_call(_caller(context).principal, BY_NAME["list_machines"]):
-            return types.ListResourcesResult(resources=[])
-        machines = types.Resource(
-            uri=MACHINES_URI,
-            name="machines",
-            title="Machines",
-            description="The machines that agents can run on",
-            mime_type=_JSON,
-        )
-        return types.ListResourcesResult(resources=[machines])
+        is_readable = self._calls.may_call(_caller(context).principal, BY_NAME["list_machines"])
+        return types.ListResourcesResult(resources=[_RESOURCE] if is_readable else [])
 
     async def _list_templates(
         self, context: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        if not self._calls.may_call(_caller(context).principal, BY_NAME["get_agent"]):
-            return types.ListResourceTemplatesResult(resource_templates=[])
+        is_readable = self._calls.may_call(_caller(context).principal, BY_NAME["get_agent"])
         return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=AGENT_URI,
-                    name="agent",
-                    title="An agent",
-                    description="The status of an agent, by its target id",
-                    mime_type=_JSON,
-                ),
-                types.ResourceTemplate(
-                    uri_template=CHAT_URI,
-                    name="chat",
-                    title="A chat",
-                    description="The chat with an agent, by its target id",
-                    mime_type=_JSON,
-                ),
-            ]
+            resource_templates=_TEMPLATES if is_readable else []
         )
 
     async def _read_resource(
@@ -135,29 +145,29 @@ class SdkServer:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            found = await self._calls.read(_caller(context), uri)
+            value = await self._calls.read(_caller(context), uri)
         except ToolError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
-        if found is None:
+        if value is None:
             raise MCPError(
                 types.INVALID_PARAMS,
                 f"There is no resource {uri[:200]!r}: it is {MACHINES_URI}, {AGENT_URI} or "
                 f"{CHAT_URI}",
             )
-        text = msgspec.json.encode(found).decode()
+        text = msgspec.json.encode(value).decode()
         contents = types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
 
-def _caller(context: _Context) -> Caller:
+def _caller(context: _Context) -> Call:
     assert context.request is not None, "the SDK's HTTP transport gives the request"
-    caller: Caller = context.request.scope[CALLER]
-    return caller
+    call: Call = context.request.scope[_CALL]
+    return call
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:
     tool = BY_NAME.get(name)
-    return None if tool is None else input_schema(tool.arguments)
+    return None if tool is None else tool.input_schema
 
 
 def _described(tool: Tool) -> types.Tool:
@@ -165,14 +175,14 @@ def _described(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=input_schema(tool.arguments),
-        output_schema=output_schema(tool.result),
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
             title=tool.title,
-            read_only_hint=tool.effect == "read",
-            destructive_hint=tool.effect == "destroy",
-            idempotent_hint=tool.effect == "read",
-            open_world_hint=tool.effect != "read",
+            read_only_hint=tool.reads_only,
+            destructive_hint=tool.destroys,
+            idempotent_hint=tool.reads_only,
+            open_world_hint=not tool.reads_only,
         ),
     )
 

@@ -4,10 +4,9 @@ The request passes the same checks as one over HTTP, except those that `/mcp` ha
 is not authenticated and counted a second time.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
 import msgspec
@@ -15,26 +14,22 @@ from starlette.types import Message, Receive, Scope
 
 from outrider.contract.commands import AgentState, AgentStatusQuery, CommandType
 from outrider.contract.errors import ApiError, ErrorCode, OutriderError
-from outrider.contract.structs import Wire
 from outrider.contract.targets import parse_target
 from outrider.service.accounts.principal import Principal
 from outrider.service.http.authorization import RequestContext
-from outrider.service.http.endpoint import BoundEndpoint, Endpoint, Method
-from outrider.service.http.pipeline import CONTEXT, Pipeline, resources
+from outrider.service.http.endpoint import BoundEndpoint, Call
+from outrider.service.http.pipeline import EndpointApp, Pipeline
 from outrider.service.http.request_body import decode_body
 from outrider.service.machines.dispatch import Dispatcher
 from outrider.service.machines.presence import Presence
-from outrider.service.mcp.tools import BY_NAME, TOOLS, ApiRequest, MachineList, OfAgent, Tool
-
-CALLER: Final = "outrider.mcp_caller"
-"""The key in the scope of a request that has its `Caller`."""
+from outrider.service.mcp.tools import BY_NAME, ROWS, TOOLS, Tool
 
 MACHINES_URI: Final = "outrider://machines"
 AGENT_URI: Final = "outrider://agents/{id}"
 CHAT_URI: Final = "outrider://agents/{id}/chat"
 
-_AGENTS: Final = AGENT_URI.format(id="")
-_CHAT: Final = "/chat"
+_SESSION_HEADER: Final = b"x-outrider-session"
+"""Names the session in which the client runs, so that it cannot answer its own approvals."""
 
 _APPROVALS_OFF: Final = (
     "Approvals cannot be answered over MCP on this service: ask your user to answer it in the "
@@ -44,39 +39,13 @@ _OWN_APPROVAL: Final = (
     "This is the approval of your own session, which you cannot answer: ask your user to"
 )
 
-_decoders: dict[type[Wire], msgspec.json.Decoder[Any]] = {
-    tool.arguments: msgspec.json.Decoder(tool.arguments) for tool in TOOLS
-}
-
 
 class ToolError(OutriderError):
     """A tool call failed; the text says to a model what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who calls a tool, as the request to `/mcp` has established it.
-
-    Args:
-        session: the session in which the caller says that it runs, by its id or target id.
-        client_gone: returns when the client has disconnected.
-    """
-
-    principal: Principal
-    address: str
-    request_id: bytes
-    session: str | None
-    client_gone: Callable[[], Awaitable[None]]
-
-
-class _Response(NamedTuple):
-    status: int
-    headers: Mapping[bytes, bytes]
-    body: bytes
-
-
 class ToolCalls:
-    """Runs the tools of a service.
+    """Runs the tools of a service. A caller is its request to `/mcp`.
 
     Args:
         endpoints: the endpoint table.
@@ -92,20 +61,17 @@ class ToolCalls:
         *,
         approvals: bool,
     ) -> None:
-        self._apps = {one.path: one for one in resources(endpoints, pipeline)}
-        self._rows: dict[tuple[Method, str], Endpoint[Any]] = {
-            (one.endpoint.method, one.endpoint.path): one.endpoint for one in endpoints
-        }
+        self._apps = {bound.endpoint.operation: EndpointApp(bound, pipeline) for bound in endpoints}
         self._dispatcher = dispatcher
         self._presence = presence
         self._approvals = approvals
 
     def may_call(self, principal: Principal, tool: Tool) -> bool:
         """Return whether a principal has the scope of a tool."""
-        endpoint = self._rows[tool.endpoint]
-        if not endpoint.mutates and endpoint.read_scope in principal.scopes:
+        row = self._apps[tool.operation].endpoint
+        if not row.mutates and row.read_scope in principal.scopes:
             return True
-        return endpoint.scope is None or endpoint.scope in principal.scopes
+        return row.scope is None or row.scope in principal.scopes
 
     def listed(self, principal: Principal) -> Iterable[Tool]:
         """Return the tools that a principal may use."""
@@ -115,7 +81,7 @@ class ToolCalls:
             if self.may_call(principal, tool) and (self._approvals or not tool.is_approval)
         ]
 
-    async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call(self, caller: Call, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and return its result.
 
         Raises:
@@ -127,23 +93,21 @@ class ToolCalls:
         if tool.is_approval and not self._approvals:
             raise ToolError(_APPROVALS_OFF)
         try:
-            given = decode_body(_decoders[tool.arguments], msgspec.json.encode(arguments))
-            request = tool.request(given)
+            decoder = msgspec.json.Decoder(tool.model)
+            fields = tool.fields(decode_body(decoder, msgspec.json.encode(arguments)))
             if self.may_call(caller.principal, tool):  # otherwise it is refused, and audited, below
-                request = await self._completed(caller, request, given)
-                if tool.is_approval:
-                    await self._refuse_own(caller, request)
+                await self._complete(caller, tool, fields)
+            result = await self._request(caller, tool, fields)
         except ApiError as error:
-            raise _explained(tool, error.status, error.message, error.code) from error
-        response = await self._request(caller, request)
-        if response.status >= 400:
-            raise _failure(tool, response)
-        result = tool.output(response.body)
-        if tool.result is MachineList:
-            await self._add_types(caller.principal.account_id, result["machines"])
+            raise _explained(tool, error) from error
+        if tool.renamed is not None:
+            old_name, new_name = tool.renamed
+            result = {new_name: result[old_name]}
+        if tool.name == "list_machines":
+            await self._add_types(caller.account_id, result["machines"])
         return result
 
-    async def read(self, caller: Caller, uri: str) -> dict[str, Any] | None:
+    async def read(self, caller: Call, uri: str) -> dict[str, Any] | None:
         """Return what a resource contains; None if there is no such resource.
 
         Raises:
@@ -151,84 +115,64 @@ class ToolCalls:
         """
         if uri == MACHINES_URI:
             return await self.call(caller, "list_machines", {})
-        if not uri.startswith(_AGENTS):
+        start = AGENT_URI.format(id="")
+        if not uri.startswith(start):
             return None
-        agent = uri.removeprefix(_AGENTS)
-        name = "read_chat" if agent.endswith(_CHAT) else "get_agent"
-        return await self.call(caller, name, {"agent": unquote(agent.removesuffix(_CHAT))})
+        agent = unquote(uri.removeprefix(start).removesuffix("/chat"))
+        name = "read_chat" if uri.endswith("/chat") else "get_agent"
+        return await self.call(caller, name, {"agent": agent})
 
     async def _add_types(self, account_id: str, machines: list[dict[str, Any]]) -> None:
         """Add to each machine the types that can be launched on it, which the API's list lacks."""
-        states = {one.id: one for one in await self._presence.all_of_account(account_id)}
+        states = {state.id: state for state in await self._presence.all_of_account(account_id)}
         for machine in machines:
             state = states.get(machine["id"])
             providers = () if state is None else state.providers
-            machine["types"] = [one.type for one in providers if one.installed and not one.error]
+            machine["types"] = [
+                provider.type for provider in providers if provider.installed and not provider.error
+            ]
 
-    async def _completed(self, caller: Caller, request: ApiRequest, given: Wire) -> ApiRequest:
-        """Return a request with the id of its machine and the type of its agent.
+    async def _complete(self, caller: Call, tool: Tool, fields: dict[str, Any]) -> None:
+        """Complete the fields with what only machines know.
 
-        What is not found is left as it is, for the endpoint to refuse.
+        What does not exist is left as it is, for the endpoint to refuse.
+
+        Raises:
+            ToolError: the caller may not do this, or several machines are meant.
+            ApiError: there is no such agent, or its machine does not answer.
         """
-        account_id = caller.principal.account_id
-        machine = getattr(given, "machine", None)
-        if machine is not None:
-            machine_id = await self._machine_id(account_id, machine)
-            return replace(request, parameters={"daemonId": machine_id})
-        if request.type_of is not None:
-            found = await self._type_of(caller, request.type_of)
-            return replace(request, body={**(request.body or {}), "type": found})
-        return request
+        if "machine" in tool.arguments and "daemonId" in fields:
+            fields["daemonId"] = await self._machine_id(caller.account_id, fields["daemonId"])
+        if tool.operation == "stop":
+            target = parse_target(fields["target"])
+            fields["type"] = "unknown" if target is None else target.name
+            if target is not None and target.kind == "session":
+                fields["type"] = (await self._status(caller, fields["target"])).agent_type
+        session = dict(caller.asgi_scope["headers"]).get(_SESSION_HEADER)
+        if tool.is_approval and session is not None:
+            own = session.decode("latin-1").rpartition(":")[2]
+            if (await self._status(caller, fields["ideId"])).session_id == own:
+                raise ToolError(_OWN_APPROVAL)
 
     async def _machine_id(self, account_id: str, name: str) -> str:
         """Return the id of a machine by its id or nickname; `name` itself if there is none."""
         machines = await self._presence.all_of_account(account_id)
         if any(machine.id == name for machine in machines):
             return name
-        found = [machine.id for machine in machines if machine.nickname == name]
-        if len(found) > 1:
+        ids = [machine.id for machine in machines if machine.nickname == name]
+        if len(ids) > 1:
             raise ToolError(
-                f"{len(found)} machines have the nickname {name!r}: give the id of one of them: "
-                + ", ".join(found[:10])
+                f"{len(ids)} machines have the nickname {name!r}: give the id of one of them: "
+                + ", ".join(ids[:10])
             )
-        return found[0] if found else name
+        return ids[0] if ids else name
 
-    async def _type_of(self, caller: Caller, agent: str) -> str:
-        """Return the type of an agent.
-
-        Raises:
-            ApiError: there is no such agent, or its machine does not answer.
-        """
-        target = parse_target(agent)
-        if target is None:
-            return "unknown"  # the endpoint refuses the target
-        if target.kind != "session":
-            return target.name
-        machine = await self._dispatcher.owned(caller.principal.account_id, target.daemon_id)
-        session = machine.sessions.get(target.name)
-        if session is not None:
-            return session.type
-        return (await self._status(caller, agent)).agent_type  # launched a moment ago
-
-    async def _refuse_own(self, caller: Caller, request: ApiRequest) -> None:
-        """Refuse to answer the approval of the session in which the caller runs.
-
-        Raises:
-            ToolError: it is the caller's own.
-            ApiError: there is no such agent, or its machine does not answer.
-        """
-        if caller.session is None:
-            return
-        state = await self._status(caller, request.parameters["ideId"])
-        if state.session_id == caller.session.rpartition(":")[2]:
-            raise ToolError(_OWN_APPROVAL)
-
-    async def _status(self, caller: Caller, agent: str) -> AgentState:
+    async def _status(self, caller: Call, agent: str) -> AgentState:
         target = parse_target(agent)
         if target is None:
             raise ApiError(404, f"No agent {agent!r}")
         data = await self._dispatcher.call(
-            caller.principal.account_id,
+            caller.account_id,
             target.daemon_id,
             CommandType.AGENT_STATUS,
             msgspec.json.encode(AgentStatusQuery(target=agent)),
@@ -236,82 +180,81 @@ class ToolCalls:
         )
         return msgspec.json.decode(data, type=AgentState)
 
-    async def _request(self, caller: Caller, request: ApiRequest) -> _Response:
-        """Pass a request through the endpoint's pipeline and return the response.
+    async def _request(self, caller: Call, tool: Tool, fields: dict[str, Any]) -> dict[str, Any]:
+        """Pass a request through the endpoint's pipeline and return the body of the response.
 
         Raises:
+            ApiError: it is refused, or has failed.
             ToolError: the client has disconnected.
         """
+        operation = tool.operation
+        if tool.of_machine is not None and "daemonId" in fields:
+            operation = tool.of_machine
+        row = ROWS[operation]
+        in_path = {name: value for name, value in fields.items() if f"{{{name}}}" in row.path}
+        others = {name: value for name, value in fields.items() if name not in in_path}
+        body = msgspec.json.encode(others) if row.method == "POST" else b""
         context = RequestContext(caller.address)
         context.principal = caller.principal
-        body = b"" if request.body is None else msgspec.json.encode(request.body)
         scope: Scope = {
             "type": "http",
-            "method": request.method,
-            "path": request.path.format(**request.parameters),
-            "path_params": dict(request.parameters),
-            "query_string": urlencode(request.query).encode(),
+            "method": row.method,
+            "path": row.path.format(**in_path),
+            "path_params": in_path,
+            "query_string": b"" if body else urlencode(others).encode(),
             "headers": [(b"content-length", b"%d" % len(body))],
-            "request_id": caller.request_id,
-            CONTEXT: context,
+            "request_id": caller.asgi_scope["request_id"],
         }
-        answer: list[Message] = []
-
-        async def send(message: Message) -> None:
-            answer.append(message)
-
-        await self._apps[request.path](scope, receive_body(body, caller.client_gone), send)
-        if not answer:
+        response = await self._apps[operation].inner(scope, receive_body(body, caller), context)
+        if response is None:
             raise ToolError("The client has disconnected")
-        start, *parts = answer
-        data = b"".join(part.get("body", b"") for part in parts)
-        return _Response(start["status"], dict(start["headers"]), data)
+        answer, headers = response
+        data: dict[str, Any] = msgspec.json.decode(answer.body)
+        if answer.status >= 400:
+            wait = dict(headers).get(b"retry-after")
+            raise ApiError(
+                answer.status,
+                data["error"],
+                code=data.get("code"),
+                retry_after=None if wait is None else float(wait),
+            )
+        return data
 
 
-def receive_body(body: bytes, client_gone: Callable[[], Awaitable[None]]) -> Receive:
+def receive_body(body: bytes, caller: Call) -> Receive:
     """Return what an application receives of a request whose body has been read."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
         if unread:
             return unread.pop()
-        await client_gone()
+        await caller.client_gone()
         return {"type": "http.disconnect"}
 
     return receive
 
 
-def _failure(tool: Tool, response: _Response) -> ToolError:
-    body: dict[str, Any] = msgspec.json.decode(response.body)
-    wait = response.headers.get(b"retry-after")
-    seconds = None if wait is None else float(wait)
-    return _explained(tool, response.status, body["error"], body.get("code"), seconds)
-
-
-def _explained(
-    tool: Tool, status: int, text: str, code: str | None, retry_after: float | None = None
-) -> ToolError:
+def _explained(tool: Tool, error: ApiError) -> ToolError:
     """Return an error of the API as one that names the tool to call next."""
     advice = None
     # With the agent as the only argument, that is what is wrong.
-    if status == 404 or (status == 400 and tool.arguments is OfAgent):
-        names_machine = "machine" in tool.arguments.__struct_fields__
+    if error.status == 404 or (error.status == 400 and list(tool.arguments) == ["agent"]):
         advice = (
             "Call list_machines for the machines that there are"
-            if names_machine
+            if "machine" in tool.arguments
             else "Call list_agents for the agents that run"
         )
-    elif status == 403:
+    elif error.status == 403:
         advice = "Ask your user for an API key with this scope"
-    elif code == ErrorCode.APPROVAL_PENDING:
+    elif error.code == ErrorCode.APPROVAL_PENDING:
         advice = "Call list_approvals to see what it asks"
-    elif status in {500, 503}:
+    elif error.status in {500, 503}:
         advice = "Call list_machines to see whether the machine is connected"
-    elif retry_after is not None:
-        advice = retry_advice(retry_after)
-    return ToolError(text if advice is None else f"{text.rstrip('.')}. {advice}.")
+    return ToolError(error_text(error, advice))
 
 
-def retry_advice(seconds: float) -> str:
-    """Return what to do after a refusal that lasts for some seconds."""
-    return f"Try again in {max(1, ceil(seconds))} seconds"
+def error_text(error: ApiError, advice: str | None = None) -> str:
+    """Return the text of an error with what to do next: to wait, if there is no other advice."""
+    if advice is None and error.retry_after is not None:
+        advice = f"Try again in {max(1, ceil(error.retry_after))} seconds"
+    return error.message if advice is None else f"{error.message.rstrip('.')}. {advice}."
