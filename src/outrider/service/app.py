@@ -31,7 +31,8 @@ from outrider.service.accounts.login_links import LoginLinks
 from outrider.service.accounts.passwords import HASHER
 from outrider.service.accounts.rate_limits import RateLimit
 from outrider.service.agents.waiting import Waits, WaitServices
-from outrider.service.cluster.bus import Bus, BusDown, MemoryBus
+from outrider.service.cluster.bus import Bus, BusDown
+from outrider.service.cluster.transport import Transport
 from outrider.service.components import Access, Fleet, Live, Stores, Webhooks
 from outrider.service.database.engine import DATABASE_ERRORS
 from outrider.service.endpoints import ENDPOINTS, bound_endpoints
@@ -106,7 +107,8 @@ class Service:
         self._has_run_before = key_file(settings.data_dir).exists()
         self._stores = stores = Stores.create(settings)
         self._bus = self._new_bus(stores.redis)
-        self._live = live = Live.create(stores, self._bus, stream_times or StreamTimes())
+        self._transport = Transport(self._bus)
+        self._live = live = Live.create(stores, self._transport, stream_times or StreamTimes())
         self._webhooks = webhooks = Webhooks.create(
             stores, on_stored=live.feed.stored, tracing=tracing
         )
@@ -119,7 +121,7 @@ class Service:
         )
         self._fleet = fleet = Fleet.create(
             stores,
-            self._bus,
+            self._transport,
             announce=self._announce,
             close_connection=self._close_connection,
             revived=self._reclaim,
@@ -129,7 +131,6 @@ class Service:
         self._gateway = Gateway(
             database=stores.database,
             presence=fleet.presence,
-            dispatcher=fleet.dispatcher,
             relay=fleet.relay,
             terminals=fleet.terminals,
             owner_of=access.enrollment.machine,
@@ -139,8 +140,7 @@ class Service:
             take_delta=self._take_delta,
         )
         self._deltas = DeltaRelay(
-            self._bus,
-            fleet.relay.node,
+            self._transport,
             live.streams,
             fleet.presence.connections_here,
             self._gateway.watch_deltas,
@@ -214,7 +214,7 @@ class Service:
                 await self._save_state()
         finally:
             await self._webhooks.sender.close()
-            await self._bus.close()
+            await self._transport.close()
             await self._stores.database.close()
 
     async def leave(self) -> bool:
@@ -266,7 +266,7 @@ class Service:
             ),
             for_terminals=TerminalServices(
                 dispatcher=fleet.dispatcher,
-                terminals=fleet.terminals,
+                terminals=fleet.terminal_relay,
                 timeout=settings.command_timeout,
             ),
             for_events=EventServices(
@@ -415,7 +415,7 @@ class Service:
 
     def _new_bus(self, redis: "Redis | None") -> Bus:
         if redis is None:
-            return MemoryBus()
+            return Bus()
         from outrider.service.cluster.redis_bus import RedisBus
 
         return RedisBus(redis, on_down=self._bus_down, on_up=self._bus_up)

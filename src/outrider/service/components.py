@@ -26,10 +26,10 @@ from outrider.service.accounts.idempotency import Idempotency
 from outrider.service.accounts.quota import Quota
 from outrider.service.accounts.rate_limits import RateLimit, RateLimits
 from outrider.service.accounts.revocation import RevocationWatch
-from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.directory import FleetDirectory
 from outrider.service.cluster.nodes import Nodes
 from outrider.service.cluster.relay import CloseHandler, CommandRelay
+from outrider.service.cluster.transport import Transport
 from outrider.service.database.clock import SharedClock
 from outrider.service.database.engine import Database
 from outrider.service.events.feed import LiveFeed
@@ -37,13 +37,13 @@ from outrider.service.events.pages import Pages
 from outrider.service.events.stream_limit import StreamLimit
 from outrider.service.events.streams import EventStreams, StreamTimes
 from outrider.service.http.client_address import Addresses
-from outrider.service.machines.dispatch import Dispatcher, PendingCommands
+from outrider.service.machines.dispatch import Dispatcher
 from outrider.service.machines.presence import Announce, Presence
 from outrider.service.machines.session_history import SessionHistory
 from outrider.service.machines.store import machines
 from outrider.service.settings import Settings
 from outrider.service.terminals.relay import TerminalRelay
-from outrider.service.terminals.streams import Terminals
+from outrider.service.terminals.streams import LocalTerminals
 from outrider.service.webhooks.addresses import AddressPolicy
 from outrider.service.webhooks.delivery_queue import DeliveryQueue
 from outrider.service.webhooks.event_intake import EventIntake
@@ -102,9 +102,9 @@ class Live:
     pages: Pages
 
     @classmethod
-    def create(cls, stores: Stores, bus: Bus, times: StreamTimes) -> "Live":
+    def create(cls, stores: Stores, transport: Transport, times: StreamTimes) -> "Live":
         """Return them; `times` are the intervals of event streams."""
-        feed = LiveFeed(bus)
+        feed = LiveFeed(transport)
         revocations = RevocationWatch(stores.database, stores.clock, times.check)
         limit = StreamLimit(redis=stores.redis)
         return cls(
@@ -215,7 +215,7 @@ class Fleet:
     """The machines of all nodes: where they are connected, and how commands reach them."""
 
     relay: CommandRelay
-    terminals: Terminals
+    terminals: LocalTerminals
     terminal_relay: TerminalRelay
     directory: FleetDirectory
     presence: Presence
@@ -227,7 +227,7 @@ class Fleet:
     def create(
         cls,
         stores: Stores,
-        bus: Bus,
+        transport: Transport,
         *,
         announce: Announce,
         close_connection: CloseHandler,
@@ -245,16 +245,14 @@ class Fleet:
             tracing: begins the spans of commands.
         """
         settings, database, clock = stores.settings, stores.database, stores.clock
-        pending = PendingCommands()
-        relay = CommandRelay(bus, pending, close_connection, tracing=tracing)
-        terminals = Terminals()
-        node_of = partial(machines.node_of, database)
-        terminals.relay = terminal_relay = TerminalRelay(bus, relay.node, node_of, terminals)
-        directory = FleetDirectory(bus, database)
+        relay = CommandRelay(transport, close_connection, tracing=tracing)
+        terminals = LocalTerminals()
+        terminal_relay = TerminalRelay(transport, partial(machines.node_of, database), terminals)
+        directory = FleetDirectory(transport.bus, database)
         presence = Presence(
             database=database,
             directory=directory,
-            node=relay.node,
+            node=transport.node,
             grace_period=settings.grace_period,
             announce=announce,
             clock=clock,
@@ -270,7 +268,7 @@ class Fleet:
             ),
             nodes=Nodes(
                 database=database,
-                node=relay.node,
+                node=transport.node,
                 take_over=presence.take_over,
                 revived=revived,
                 timeout=settings.node_timeout,
@@ -279,7 +277,6 @@ class Fleet:
             dispatcher=Dispatcher(
                 presence=presence,
                 relay=relay,
-                pending=pending,
                 timeout=settings.command_timeout,
                 drain_seconds=drain_seconds,
                 tracing=tracing,

@@ -9,8 +9,9 @@ import pytest
 from msgspec import Raw
 
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, CommandResult
-from outrider.service.cluster.bus import Bus, BusDown, MemoryBus
-from outrider.service.cluster.relay import MAX_RETRIED_BYTES, CommandRelay
+from outrider.service.cluster.bus import Bus, BusDown
+from outrider.service.cluster.relay import CommandRelay
+from outrider.service.cluster.transport import MAX_RETRIED_BYTES, Transport
 from tests.rig.patience import eventually
 
 MACHINE = "machine_1"
@@ -19,42 +20,39 @@ LOST_AFTER = 0.3
 
 
 class Node:
-    """A node's relay, and what it reported."""
+    """A node's relay, the results of its commands, and those of them that were lost."""
 
     def __init__(self, bus: Bus, max_retried_bytes: int = MAX_RETRIED_BYTES) -> None:
         self.bus = bus
+        transport = Transport(
+            bus, retry_interval=LOST_AFTER / 10, max_retried_bytes=max_retried_bytes
+        )
         self.relay = CommandRelay(
-            bus,
-            self,
-            lambda *_: None,
-            report_interval=LOST_AFTER / 10,
-            lost_after=LOST_AFTER,
-            retry_interval=LOST_AFTER / 10,
-            max_retried_bytes=max_retried_bytes,
+            transport, lambda *_: None, report_interval=LOST_AFTER / 10, lost_after=LOST_AFTER
         )
         self.results: list[str] = []
         self.lost: list[str] = []
         self.sent: list[Command | Cancel] = []
 
-    def resolve(self, machine_id: str, result: CommandResult) -> None:
-        """Take a result."""
-        self._completed(self.results, result.id)
-
-    def connection_lost(self, machine_id: str) -> None:
-        """Ignore that a machine is lost."""
-
-    def command_lost(self, command_id: str) -> None:
-        """Take note that a command is lost."""
-        self._completed(self.lost, command_id)
-
     async def send(self, frame: Command | Cancel) -> None:
         """Take a frame, as a machine's socket does."""
         self.sent.append(frame)
 
-    async def asks(self, machine: str = MACHINE, traceparent: str | None = None) -> str:
+    def expect(self, machine: str = MACHINE) -> str:
+        """Expect the result of a new command; return its id."""
+        command_id = self.relay.new_command_id()
+
+        def on_done(future: asyncio.Future[CommandResult]) -> None:
+            (self.results if future.exception() is None else self.lost).append(command_id)
+            self.relay.completed(machine, command_id)
+
+        self.relay.expect(machine, command_id).add_done_callback(on_done)
+        return command_id
+
+    async def request(self, machine: str = MACHINE, traceparent: str | None = None) -> str:
         """Send a command to a machine, and return its id."""
         command = Command(
-            id=self.relay.new_command_id(),
+            id=self.expect(machine),
             command="terminal",
             payload=Raw(b"{}"),
             timeout_ms=1,
@@ -62,10 +60,6 @@ class Node:
         )
         assert await self.relay.send(machine, command)
         return command.id
-
-    def _completed(self, to: list[str], command_id: str) -> None:
-        to.append(command_id)
-        self.relay.completed(MACHINE, command_id)
 
 
 async def loses_another(node: Node) -> None:
@@ -75,7 +69,7 @@ async def loses_another(node: Node) -> None:
     """
     dead = Node(node.bus)  # it receives messages and never reports
     await dead.relay.register(OTHER, dead, 1)
-    lost = await node.asks(OTHER)
+    lost = await node.request(OTHER)
     await eventually(lambda: node.lost != [])
     assert node.lost == [lost]
 
@@ -86,7 +80,7 @@ Start = Callable[[], Node]
 @asynccontextmanager
 async def nodes() -> AsyncIterator[Start]:
     """Start nodes of one service, which live until the end."""
-    bus, running = MemoryBus(is_shared=True), list[asyncio.Task[None]]()
+    bus, running = Bus(is_shared=True), list[asyncio.Task[None]]()
 
     def start() -> Node:
         node = Node(bus)
@@ -108,7 +102,7 @@ async def test_a_command_in_flight_is_not_lost(frozen: float) -> None:
     async with nodes() as start:
         here, there = start(), start()
         await there.relay.register(MACHINE, there, 1)
-        command = await here.asks()
+        command = await here.request()
         await eventually(lambda: len(there.sent) == 1)
         time.sleep(frozen)  # noqa: ASYNC251  # as SIGSTOP does
         await loses_another(here)
@@ -122,7 +116,7 @@ async def test_a_node_without_tracing_passes_a_trace_on(traceparent: str | None)
     async with nodes() as start:
         here, there = start(), start()
         await there.relay.register(MACHINE, there, 1)
-        await here.asks(traceparent=traceparent)
+        await here.request(traceparent=traceparent)
         await eventually(lambda: len(there.sent) == 1)
         (sent,) = there.sent
         assert isinstance(sent, Command)
@@ -136,10 +130,10 @@ async def test_a_command_of_a_dead_node_is_lost_although_its_machine_is_back() -
         here, third = start(), start()
         dead = Node(here.bus)  # it receives messages and never reports
         await dead.relay.register(MACHINE, dead, 1)
-        before = await here.asks()
+        before = await here.request()
         await dead.relay.unregister(MACHINE, dead, has_moved=True)  # its subscription ends
         await here.relay.register(MACHINE, here, 2)
-        after = await here.asks()
+        after = await here.request()
         await eventually(lambda: here.lost == [before])
         await here.relay.unregister(MACHINE, here, has_moved=False)
         await third.relay.register(MACHINE, third, 3)
@@ -152,7 +146,7 @@ async def test_a_command_whose_machine_moved_is_answered_over_its_new_node() -> 
     async with nodes() as start:
         here, there, third = start(), start(), start()
         await there.relay.register(MACHINE, there, 1)
-        command = await here.asks()
+        command = await here.request()
         await eventually(lambda: len(there.sent) == 1)
         await third.relay.register(MACHINE, third, 2)
         await there.relay.unregister(MACHINE, there, has_moved=True)
@@ -166,7 +160,7 @@ async def test_a_cancelled_command_is_not_in_flight() -> None:
     async with nodes() as start:
         here, there = start(), start()
         await there.relay.register(MACHINE, there, 1)
-        command = await here.asks()
+        command = await here.request()
         await eventually(lambda: there.relay.in_flight(MACHINE) == 1)
         assert await here.relay.send(MACHINE, Cancel(id=command))
         await eventually(lambda: there.relay.in_flight(MACHINE) == 0)
@@ -179,14 +173,13 @@ async def test_results_that_nobody_requested_are_dropped_beyond_a_limit() -> Non
     async with nodes() as start:
         here, there = start(), start()
         await there.relay.register(MACHINE, there, 1)
-        command = await here.asks()
+        command = await here.request()
         await eventually(lambda: len(there.sent) == 1)
-        invented = [here.relay.new_command_id() for _ in range(MAX_COMMANDS_IN_FLIGHT + 10)]
-        for one in [invented[0], *invented]:
-            await there.relay.deliver_result(MACHINE, CommandResult(id=one))
-        assert here.results == invented[:MAX_COMMANDS_IN_FLIGHT]
-        await there.relay.deliver_result(MACHINE, CommandResult(id=command))
-        assert here.results[MAX_COMMANDS_IN_FLIGHT:] == [command]
+        invented = [here.expect() for _ in range(MAX_COMMANDS_IN_FLIGHT + 10)]
+        for command_id in [invented[0], *invented, command]:
+            await there.relay.deliver_result(MACHINE, CommandResult(id=command_id))
+        await asyncio.sleep(0)
+        assert here.results == [*invented[:MAX_COMMANDS_IN_FLIGHT], command]
 
 
 @pytest.mark.asyncio
@@ -195,18 +188,18 @@ async def test_a_result_may_overtake_the_handover_of_its_command() -> None:
     async with nodes() as start:
         here, there, third = start(), start(), start()
         await there.relay.register(MACHINE, there, 1)
-        command, other = await here.asks(), await here.asks()
+        command, other = await here.request(), await here.request()
         await eventually(lambda: len(there.sent) == 2)
         await third.relay.register(MACHINE, third, 2)
         await third.relay.deliver_result(MACHINE, CommandResult(id=command))
-        assert here.results == [command]
+        await eventually(lambda: here.results == [command])
         await there.relay.unregister(MACHINE, there, has_moved=True)
         assert third.relay.in_flight(MACHINE) == 1
         await third.relay.deliver_result(MACHINE, CommandResult(id=other))
-        assert here.results == [command, other]
+        await eventually(lambda: here.results == [command, other])
 
 
-class BreakingBus(MemoryBus):
+class BreakingBus(Bus):
     """A bus on which nothing can be published while `is_broken`."""
 
     is_broken = False
@@ -224,7 +217,7 @@ async def test_results_that_wait_for_the_bus_have_a_limit() -> None:
     here, there = Node(bus), Node(bus, max_retried_bytes=10_000)
     running = [asyncio.create_task(node.relay.run()) for node in (here, there)]
     await there.relay.register(MACHINE, there, 1)
-    commands = [await here.asks() for _ in range(3)]
+    commands = [await here.request() for _ in range(3)]
     await eventually(lambda: len(there.sent) == 3)
     large = Raw(b'"' + b"x" * 8000 + b'"')
     bus.is_broken = True

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from outrider.contract.frames import Delta
-from outrider.service.cluster.bus import Bus, MemoryBus
-from outrider.service.events import deltas
+from outrider.service.cluster.bus import Bus
+from outrider.service.cluster.transport import MAX_POSTED, Transport
 from outrider.service.events.deltas import DeltaRelay, DeltaWatch, Requests
 from tests.rig.buses import on_redis
 from tests.rig.patience import PATIENCE, eventually
@@ -56,7 +56,9 @@ class Node:
         self.machines: dict[str, str] = {}
         self.asked: list[tuple[str, bool]] = []
         self.received: list[tuple[str, str, int]] = []
-        self.relay = DeltaRelay(bus, name, self, self.connections, self.ask, **times)
+        self.relay = DeltaRelay(
+            Transport(bus, node=name), self, self.connections, self.ask, **times
+        )
 
     def delta_accounts(self) -> dict[str, int]:
         return self.wanted
@@ -105,7 +107,7 @@ async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Node, Nod
     """The node of the machines, and one with streams."""
     async with AsyncExitStack() as held:
         if request.param == "memory":
-            here: Bus = MemoryBus(is_shared=True)
+            here: Bus = Bus(is_shared=True)
             there = here
         else:
             redis = request.getfixturevalue("server")
@@ -150,7 +152,7 @@ SHORT = {"watch_interval": 0.05, "announce_interval": 0.1, "lease_seconds": 0.3}
 
 
 async def test_a_node_that_dies_stops_asking() -> None:
-    bus = MemoryBus(is_shared=True)
+    bus = Bus(is_shared=True)
     async with running(bus, "one", **SHORT) as machines:
         machines.machines = {"machine of a": "a"}
         async with running(bus, "two", **SHORT) as streams:
@@ -161,7 +163,7 @@ async def test_a_node_that_dies_stops_asking() -> None:
 
 async def test_an_announcement_lasts_as_long_as_its_node() -> None:
     """A node that has just started learns what the others want already."""
-    bus = MemoryBus(is_shared=True)
+    bus = Bus(is_shared=True)
     async with running(bus, "two", **SHORT) as streams:
         streams.want(a=1)
         await eventually(lambda: not streams.delta_accounts_changed.is_set())
@@ -172,16 +174,16 @@ async def test_an_announcement_lasts_as_long_as_its_node() -> None:
 
 async def test_deltas_without_room_are_dropped() -> None:
     """Nothing is sent between two turns of the event loop."""
-    bus = MemoryBus(is_shared=True)
+    bus = Bus(is_shared=True)
     async with running(bus, "one") as machines, running(bus, "two") as streams:
         machines.machines = {"machine of a": "a"}
         streams.want(a=1)
         await eventually(lambda: bool(machines.asked))
-        machines.says(*range(deltas.MAX_UNPUBLISHED + 10))
+        machines.says(*range(MAX_POSTED + 10))
         machines.says(5000)
-        await eventually(lambda: len(streams.received) == deltas.MAX_UNPUBLISHED)
+        await eventually(lambda: len(streams.received) == MAX_POSTED)
         machines.says(*range(6000, 6100), text="x" * 60_000)
-        await eventually(lambda: len(streams.received) > deltas.MAX_UNPUBLISHED)
+        await eventually(lambda: len(streams.received) > MAX_POSTED)
         machines.says(7000)
         await eventually(lambda: streams.received[-1][2] == 7000)
         revisions = [revision for _, _, revision in streams.received]

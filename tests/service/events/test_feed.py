@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from outrider.service.cluster.bus import Bus, MemoryBus
+from outrider.service.cluster.bus import Bus
+from outrider.service.cluster.transport import Transport
 from outrider.service.events.feed import LiveFeed
 from tests.rig.buses import on_redis
 from tests.rig.patience import PATIENCE, eventually
@@ -25,7 +26,7 @@ def server() -> Iterator[RedisServer]:
 
 @asynccontextmanager
 async def running(bus: Bus) -> AsyncIterator[LiveFeed]:
-    feed = LiveFeed(bus)
+    feed = LiveFeed(Transport(bus))
     task = asyncio.create_task(feed.run())
     yield feed
     task.cancel()
@@ -36,7 +37,7 @@ async def running(bus: Bus) -> AsyncIterator[LiveFeed]:
 async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[LiveFeed, LiveFeed]]:
     """The feeds of two nodes."""
     if request.param == "memory":
-        bus = MemoryBus(is_shared=True)
+        bus = Bus(is_shared=True)
         async with running(bus) as one, running(bus) as other:
             yield one, other
         return
@@ -72,7 +73,7 @@ async def test_only_the_subscribers_of_the_account_are_woken(
 
 
 async def test_what_was_stored_before_the_wait_ends_it_at_once() -> None:
-    feed = LiveFeed(MemoryBus())
+    feed = LiveFeed(Transport(Bus()))
     with feed.subscribe("a") as subscription:
         assert not await subscription.changed(0)
         feed.stored("a")
@@ -84,7 +85,7 @@ async def test_what_was_stored_before_the_wait_ends_it_at_once() -> None:
 
 
 async def test_a_node_without_listeners_is_not_sent_anything() -> None:
-    bus = MemoryBus(is_shared=True)
+    bus = Bus(is_shared=True)
     async with running(bus) as feed:
 
         async def listens() -> bool:

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import insert
 
 from outrider.contract.ids import new_id
-from outrider.service.cluster.bus import MemoryBus
+from outrider.service.cluster.bus import Bus
+from outrider.service.cluster.transport import Transport
 from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.events import log as event_log
@@ -32,7 +33,7 @@ async def account_with(database: Database, *names: str) -> str:
 
 async def test_what_is_not_selected_is_passed_over(database: Database) -> None:
     account = await account_with(database, *["agent:error"] * 1200, "machine:connected")
-    pages = Pages(database, LiveFeed(MemoryBus()))
+    pages = Pages(database, LiveFeed(Transport(Bus())))
     selection = Selection(MACHINE_KINDS)
     page = await pages.read(account, selection, after="0", limit=1, wait=0)
     assert [event.cursor for event in page.events] == [1201]
@@ -42,7 +43,7 @@ async def test_what_is_not_selected_is_passed_over(database: Database) -> None:
 
 async def test_a_node_that_drains_answers_those_who_wait(database: Database) -> None:
     account = await account_with(database, "machine:connected")
-    feed = LiveFeed(MemoryBus())
+    feed = LiveFeed(Transport(Bus()))
     reading = asyncio.create_task(
         Pages(database, feed).read(account, Selection(AGENT_KINDS), after="0", limit=1, wait=60)
     )

@@ -23,18 +23,19 @@ from outrider.contract.frames import (
 from outrider.contract.ids import new_id
 from outrider.contract.link.terminals import Open
 from outrider.service.accounts.credentials import digest
-from outrider.service.cluster.bus import MemoryBus, MessageHandler
+from outrider.service.cluster.bus import Bus as NodeBus
+from outrider.service.cluster.bus import MessageHandler
 from outrider.service.cluster.directory import FleetDirectory
 from outrider.service.cluster.relay import CommandRelay
+from outrider.service.cluster.transport import Transport
 from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.events.log import Event
-from outrider.service.machines.dispatch import Dispatcher, PendingCommands
 from outrider.service.machines.gateway import Gateway
 from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.presence import Presence
 from outrider.service.machines.store import machines
-from outrider.service.terminals.streams import Terminals, TerminalStream
+from outrider.service.terminals.streams import LocalTerminals, TerminalStream
 from outrider.service.webhooks.store.deliveries import Delivery
 from tests.rig.machine import hello
 from tests.rig.patience import PATIENCE, eventually
@@ -46,7 +47,7 @@ SCOPE: Scope = {"type": "websocket", "headers": [(b"authorization", f"Bearer {TO
 FrameT = TypeVar("FrameT", bound=FromService)
 
 
-class Bus(MemoryBus):
+class Bus(NodeBus):
     """A bus that confirms the machine's channel once `may_subscribe` is set."""
 
     def __init__(self) -> None:
@@ -129,15 +130,12 @@ class Node:
             grace_period=30,
             announce=self._announce,
         )
-        pending = PendingCommands()
-        self.relay = CommandRelay(self.bus, pending, lambda *_: None)
-        self.terminals = Terminals()
+        transport = Transport(self.bus)
+        self.relay = CommandRelay(transport, lambda *_: None)
+        self.terminals = LocalTerminals()
         self.gateway = Gateway(
             database=database,
             presence=self.presence,
-            dispatcher=Dispatcher(
-                presence=self.presence, relay=self.relay, pending=pending, timeout=PATIENCE
-            ),
             relay=self.relay,
             terminals=self.terminals,
             owner_of=self._owner_of,
@@ -250,7 +248,7 @@ async def test_a_replaced_connection_leaves_the_terminals_of_its_successor(node:
     node.bus.may_subscribe.set()
     async with asyncio.timeout(PATIENCE):
         await serving_older
-    line = node.terminals.open_here(MACHINE, Open(name="build"), TerminalStream())
+    line = node.terminals.open(MACHINE, Open(name="build"), TerminalStream())
     assert line is not None
 
 

@@ -13,7 +13,7 @@ from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Snapshot
 from outrider.contract.ids import new_id
 from outrider.service.accounts.credentials import digest
-from outrider.service.cluster.bus import MemoryBus
+from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.directory import FleetDirectory
 from outrider.service.database import tables
 from outrider.service.database.engine import Database
@@ -56,7 +56,7 @@ class Here:
         self.ids = ids or [new_id("machine") for _ in range(3)]
         self.presence = Presence(
             database=database,
-            directory=FleetDirectory(MemoryBus(), database),
+            directory=FleetDirectory(Bus(), database),
             node=node,
             grace_period=30,
             announce=self._announce,

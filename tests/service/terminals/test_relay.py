@@ -17,13 +17,14 @@ from outrider.contract.link.terminals import (
     StreamCode,
     TerminalStreams,
 )
-from outrider.service.cluster.bus import BusDown, MemoryBus
+from outrider.service.cluster.bus import Bus, BusDown
+from outrider.service.cluster.transport import Transport
 from outrider.service.terminals.relay import TerminalRelay
 from outrider.service.terminals.streams import (
     TRY_AGAIN,
     UNSUPPORTED,
+    LocalTerminals,
     MachineTerminals,
-    Terminals,
     TerminalStream,
     TerminalStreamClosed,
 )
@@ -36,7 +37,7 @@ LOST_AFTER = 0.3
 pytestmark = pytest.mark.asyncio
 
 
-class Bus(MemoryBus):
+class FaultyBus(Bus):
     """A bus that may lose, repeat or refuse messages."""
 
     def __init__(self) -> None:
@@ -98,15 +99,14 @@ class Machine:
 class Node:
     """A node with its terminals and its relay."""
 
-    def __init__(self, bus: Bus, name: str, where: dict[str, str]) -> None:
+    def __init__(self, bus: FaultyBus, name: str, where: dict[str, str]) -> None:
         async def node_of(machine: str) -> str | None:
             return where.get(machine)
 
         self.name = name
-        self.terminals = Terminals()
-        self.relay = self.terminals.relay = TerminalRelay(
-            bus,
-            name,
+        self.terminals = LocalTerminals()
+        self.relay = TerminalRelay(
+            Transport(bus, node=name),
             node_of,
             self.terminals,
             report_interval=LOST_AFTER / 10,
@@ -117,7 +117,7 @@ class Node:
     async def open(self) -> TerminalStream:
         """Open a terminal of the machine."""
         async with asyncio.timeout(PATIENCE):
-            stream = await self.terminals.open(MACHINE, NAMED)
+            stream = await self.relay.open(MACHINE, NAMED)
         assert stream is not None
         return stream
 
@@ -131,7 +131,7 @@ class Setting:
     """Two nodes; the machine is connected to `there`."""
 
     def __init__(self) -> None:
-        self.bus = Bus()
+        self.bus = FaultyBus()
         self.where = {MACHINE: "there"}
         self.here = Node(self.bus, "here", self.where)
         self.there = Node(self.bus, "there", self.where)
@@ -232,7 +232,7 @@ async def test_it_is_refused() -> None:
         setting.where[MACHINE] = "nobody"  # a dead node, or one of an older release
         assert (await end_of(setting.here.open)).code == TRY_AGAIN
         setting.where.clear()
-        assert await setting.here.terminals.open(MACHINE, NAMED) is None
+        assert await setting.here.relay.open(MACHINE, NAMED) is None
 
 
 async def test_a_machine_that_is_lost() -> None:

@@ -1,17 +1,16 @@
 """Communication between the nodes of a service: messages on channels, and directories of entries.
 
-`MemoryBus` serves a single node, or several nodes in one process; `redis_bus.RedisBus` serves
-nodes on many machines. Both keep exactly the promises of `Bus`.
+`Bus` serves a single node, or several nodes in one process; `redis_bus.RedisBus` keeps the same
+promises for nodes on many machines.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from outrider.contract.errors import OutriderError
 
 MessageHandler = Callable[[bytes], None]
-"""Receives a message, on the event loop's thread; it must not block."""
+"""Receives a message, on the event loop's thread; it must neither block nor raise."""
 
 
 class BusDown(OutriderError):
@@ -26,35 +25,49 @@ class BusDown(OutriderError):
         self.may_be_sent = may_be_sent
 
 
-class Bus(Protocol):
-    """The connection between nodes."""
+class Bus:
+    """The connection between the nodes of one process, usually a single one.
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other nodes may be connected to it."""
+    Args:
+        is_shared: whether other nodes may be connected to it.
+    """
 
-    @property
-    def is_up(self) -> bool:
-        """Whether messages are received at this moment."""
+    is_up = True
+    """Whether messages are received at this moment."""
+
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self.is_shared = is_shared
+        self._channels: defaultdict[str, list[MessageHandler]] = defaultdict(list)
+        self._directories: defaultdict[str, dict[str, tuple[int, bytes]]] = defaultdict(dict)
 
     async def subscribe(self, channel: str, handler: MessageHandler) -> None:
         """Call `handler` with each message of the channel; after the return none is missed.
 
         Does not raise: while the bus is down the subscription is kept, and renewed once it is up.
         """
+        self._channels[channel].append(handler)
 
     async def unsubscribe(self, channel: str, handler: MessageHandler) -> None:
         """Stop calling `handler` with the channel's messages, if it is subscribed."""
+        handlers = self._channels[channel]
+        if handler in handlers:
+            handlers.remove(handler)
+        if not handlers:
+            del self._channels[channel]
 
     async def publish(self, channel: str, message: bytes) -> int:
         """Send a message to all subscribers; return their number.
 
-        Messages of one channel are received in the order in which they were sent, except that a
-        large one may be late. A message may be received twice.
+        Messages of one channel are received in the order in which they were sent one after another,
+        except that a large one may be late. A message may be received twice.
 
         Raises:
             BusDown: the message may not have been sent.
         """
+        handlers = list(self._channels.get(channel, ()))
+        for handler in handlers:
+            handler(message)
+        return len(handlers)
 
     async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
         """Write an entry of a directory, unless the stored one has a later version.
@@ -62,6 +75,8 @@ class Bus(Protocol):
         Raises:
             BusDown: the entry may not have been written.
         """
+        if self._directories[directory].get(name, (0, b""))[0] <= version:
+            self._directories[directory][name] = (version, entry)
 
     async def remove(self, directory: str, name: str, version: int) -> None:
         """Remove an entry from a directory, unless it has a later version.
@@ -69,6 +84,8 @@ class Bus(Protocol):
         Raises:
             BusDown: the entry may not have been removed.
         """
+        if self._directories[directory].get(name, (0, b""))[0] <= version:
+            self._directories[directory].pop(name, None)
 
     async def get(self, directory: str, name: str) -> bytes | None:
         """Return an entry of a directory, None if there is none.
@@ -76,6 +93,7 @@ class Bus(Protocol):
         Raises:
             BusDown: it cannot be read.
         """
+        return (await self.items(directory)).get(name)
 
     async def items(self, directory: str) -> Mapping[str, bytes]:
         """Return all entries of a directory, by name.
@@ -83,6 +101,7 @@ class Bus(Protocol):
         Raises:
             BusDown: they cannot be read.
         """
+        return {name: entry for name, (_, entry) in self._directories[directory].items()}
 
     async def run(self) -> None:
         """Receive messages and keep the connection, until cancelled."""
@@ -96,71 +115,3 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
-
-
-class MemoryBus:
-    """The bus of nodes in one process, usually a single one."""
-
-    def __init__(self, *, is_shared: bool = False) -> None:
-        self._is_shared = is_shared
-        self._channels: defaultdict[str, list[MessageHandler]] = defaultdict(list)
-        self._directories: defaultdict[str, dict[str, tuple[int, bytes]]] = defaultdict(dict)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other nodes may be connected to it."""
-        return self._is_shared
-
-    @property
-    def is_up(self) -> bool:
-        """Always true."""
-        return True
-
-    async def subscribe(self, channel: str, handler: MessageHandler) -> None:
-        """Call `handler` with each message of the channel."""
-        self._channels[channel].append(handler)
-
-    async def unsubscribe(self, channel: str, handler: MessageHandler) -> None:
-        """Stop calling `handler` with the channel's messages."""
-        handlers = self._channels[channel]
-        if handler in handlers:
-            handlers.remove(handler)
-        if not handlers:
-            del self._channels[channel]
-
-    async def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all subscribers; return their number."""
-        handlers = list(self._channels.get(channel, ()))
-        for handler in handlers:
-            handler(message)
-        return len(handlers)
-
-    async def put(self, directory: str, name: str, version: int, entry: bytes) -> None:
-        """Write an entry of a directory."""
-        if self._directories[directory].get(name, (0, b""))[0] <= version:
-            self._directories[directory][name] = (version, entry)
-
-    async def remove(self, directory: str, name: str, version: int) -> None:
-        """Remove an entry from a directory."""
-        if self._directories[directory].get(name, (0, b""))[0] <= version:
-            self._directories[directory].pop(name, None)
-        if not self._directories[directory]:
-            del self._directories[directory]
-
-    async def get(self, directory: str, name: str) -> bytes | None:
-        """Return an entry of a directory."""
-        found = self._directories.get(directory, {}).get(name)
-        return None if found is None else found[1]
-
-    async def items(self, directory: str) -> Mapping[str, bytes]:
-        """Return all entries of a directory, by name."""
-        return {name: entry for name, (_, entry) in self._directories.get(directory, {}).items()}
-
-    async def run(self) -> None:
-        """There is nothing to receive."""
-
-    async def check(self) -> None:
-        """It always works."""
-
-    async def close(self) -> None:
-        """There is nothing to close."""

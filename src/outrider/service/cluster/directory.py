@@ -16,7 +16,6 @@ from outrider.service.periodic import WriteBehind
 _BATCH_INTERVAL: Final = 0.005
 """Pause between two batches: a machine that changes often is published once in each."""
 
-_BATCH: Final = 100
 _RETRY_SECONDS: Final = 1.0
 _INCOMPLETE_SECONDS: Final = 5.0
 """For how long after an outage of the bus some nodes may not have republished their machines."""
@@ -88,17 +87,17 @@ class FleetDirectory:
         """
         if not self._bus.is_shared:
             return []
-        found: dict[str, MachineState] = {}
+        states: dict[str, MachineState] = {}
         is_incomplete = asyncio.get_running_loop().time() < self._incomplete_until
         try:
             entries = await self._bus.items(account_id)
-            found = {machine: _state(data) for machine, data in entries.items()}
+            states = {machine: _state(data) for machine, data in entries.items()}
         except BusDown:
             is_incomplete = True
         if is_incomplete:
             rows = await machines.connected(self._database, account_id)
-            found = {row.id: MachineState(row) for row in rows} | found
-        return list(found.values())
+            states = {row.id: MachineState(row) for row in rows} | states
+        return list(states.values())
 
     async def run(self) -> None:
         """Publish changes until cancelled."""
@@ -121,13 +120,7 @@ class FleetDirectory:
         await self._unpublished.flush()
 
     async def _publish_all(self, states: dict[str, MachineState]) -> None:
-        waiting = list(states.values())
-        for start in range(0, len(waiting), _BATCH):
-            batch = waiting[start : start + _BATCH]
-            outcomes = await asyncio.gather(*map(self._publish, batch), return_exceptions=True)
-            for outcome in outcomes:
-                if isinstance(outcome, BaseException):
-                    raise outcome
+        await asyncio.gather(*map(self._publish, states.values()))
 
     async def _publish(self, state: MachineState) -> None:
         if state.connected:

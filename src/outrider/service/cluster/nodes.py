@@ -25,16 +25,6 @@ _HEARTBEATS_PER_TIMEOUT: Final = 5
 _log = structlog.get_logger(__name__)
 
 
-class _Seen:
-    """A node's heartbeat counter, and since when it has not changed."""
-
-    __slots__ = ("beats", "since")
-
-    def __init__(self, beats: int, since: float) -> None:
-        self.beats = beats
-        self.since = since
-
-
 class Nodes:
     """Sends heartbeats and watches the other nodes.
 
@@ -66,7 +56,8 @@ class Nodes:
         self._timeout = timeout
         self._shared_clock = shared_clock
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
+        """The heartbeat count of each node, and since when it has not changed."""
         self._checked_at = 0.0
         self._was_declared_dead = False
 
@@ -117,23 +108,21 @@ class Nodes:
 
     async def _check_peers(self) -> bool:
         """Remove dead nodes; return whether machines may need a new node."""
-        found = await nodes.beats(self._database)
+        counts = await nodes.beats(self._database)
         now = self._clock()
         if now - self._checked_at > self._timeout / 2:
             self._seen.clear()  # this node was suspended: what it saw before says nothing
             someone_may_be_gone = True
         else:
-            someone_may_be_gone = bool(self._seen.keys() - found.keys())
+            someone_may_be_gone = bool(self._seen.keys() - counts.keys())
         self._checked_at = now
-        for node, beats in found.items():
-            seen = self._seen.get(node)
-            if seen is None or seen.beats != beats:
-                self._seen[node] = _Seen(beats, now)
-            elif now - seen.since >= self._timeout and node != self._node:
+        seen, self._seen = self._seen, {}
+        for node, beats in counts.items():
+            before, since = seen.get(node, (None, now))
+            self._seen[node] = beats, (since if before == beats else now)
+            if before == beats and now - since >= self._timeout and node != self._node:
                 _log.warning("node declared dead", node=node, beats=beats)
                 # Unless its counter has changed since it was read: then it is alive.
                 await nodes.remove(self._database, node, beats)
                 someone_may_be_gone = True
-        for node in self._seen.keys() - found.keys():
-            del self._seen[node]
         return someone_may_be_gone

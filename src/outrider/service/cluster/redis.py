@@ -1,8 +1,7 @@
 """The connection to Redis, which the nodes of one service share.
 
-Commands issued in one turn of the event loop are sent as one pipeline, since a round trip costs
-much more than a command. While Redis is unavailable every command fails at once, so that no request
-waits for a timeout; a background task probes Redis twice a second.
+While Redis is unavailable every command fails at once, so that no request waits for a timeout; a
+background task probes Redis twice a second.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from outrider.contract.errors import OutriderError
 from outrider.service.cluster.redis_subscription import Subscription
@@ -25,11 +24,12 @@ FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
 """What the library raises when Redis cannot be reached or does not answer."""
 
 _TIMEOUT: Final = 2.0
-"""The timeout of a pipeline in seconds: how long the first requests wait on a frozen Redis."""
+"""The timeout of a command in seconds: how long the first requests wait on a frozen Redis."""
 
 _PROBE_SECONDS: Final = 0.5
-_MAX_WAITING: Final = 20_000
-_MAX_PIPELINE: Final = 500
+_CONNECTIONS: Final = 50
+"""Commands at a time; further ones wait."""
+
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class RedisUnavailable(OutriderError):
 
 
 class Redis:
-    """Executes commands on Redis, in pipelines.
+    """Executes commands on Redis.
 
     Args:
         url: `redis://`, `rediss://` (TLS), or `redis+cluster://` for a node of a Redis Cluster.
@@ -61,8 +61,7 @@ class Redis:
             raise RedisUnavailable(
                 f"OUTRIDER_REDIS_URL is not an address of Redis: {error}"
             ) from error
-        self._waiting: list[tuple[tuple[Argument, ...], asyncio.Future[Any]]] = []
-        self._flush_task: asyncio.Task[None] | None = None
+        self._slots = asyncio.Semaphore(_CONNECTIONS)
         self._probe_task: asyncio.Task[None] | None = None
 
     def key(self, kind: str, name: str) -> str:
@@ -75,21 +74,22 @@ class Redis:
         A cancelled caller's command may still be executed.
 
         Raises:
-            RedisUnavailable: Redis is unavailable (the command may have been executed), too many
-                commands wait, or Redis refused the command.
+            RedisUnavailable: Redis is unavailable (the command may have been executed), or refused
+                the command.
         """
-        if self._probe_task is not None:
-            raise RedisUnavailable("Redis was unavailable a moment ago")
-        if len(self._waiting) >= _MAX_WAITING:
-            raise RedisUnavailable(f"{_MAX_WAITING} commands wait for Redis already")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, future))
-        if self._flush_task is None or self._flush_task.done():
-            self._flush_task = asyncio.create_task(self._flush(), name="flush Redis commands")
-        answer = await future
-        if isinstance(answer, Exception):
-            raise RedisUnavailable(f"Redis refused {command[0]!r}: {answer}") from answer
-        return answer
+        async with self._slots:
+            if self._probe_task is not None:
+                raise RedisUnavailable("Redis was unavailable a moment ago")
+            try:
+                return await self._execute(*command)
+            except ResponseError as error:
+                raise RedisUnavailable(f"Redis refused {command[0]!r}: {error}") from error
+            except FAILURES as error:
+                if self._probe_task is None:
+                    self._probe_task = asyncio.create_task(self._probe(), name="probe Redis")
+                raise RedisUnavailable(
+                    f"Redis cannot be reached: {error or 'no answer in time'}"
+                ) from error
 
     async def ping(self) -> None:
         """Check that Redis replies.
@@ -126,13 +126,8 @@ class Redis:
         return Subscription(server_of, connect, at_once=1)
 
     async def close(self) -> None:
-        """Close every connection; waiting commands fail."""
-        tasks = {task for task in (self._flush_task, self._probe_task) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_TIMEOUT)
-        self._fail(RedisUnavailable("The service is stopping"))
+        """Close every connection."""
+        self.try_again()
         await self._client.aclose()
 
     def _connect(self, url: str) -> Any:  # two classes without a common base
@@ -144,49 +139,17 @@ class Redis:
             return RedisCluster.from_url(address, retry=retry, **options)
         return Client.from_url(url, retry=retry, **options)
 
-    async def _flush(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_MAX_PIPELINE], self._waiting[_MAX_PIPELINE:]
-            try:
-                replies = await self._execute([command for command, _ in batch])
-            except FAILURES as error:
-                self._probe_task = asyncio.create_task(self._probe(), name="probe Redis")
-                self._waiting[:0] = batch
-                self._fail(
-                    RedisUnavailable(f"Redis cannot be reached: {error or 'no answer in time'}")
-                )
-                return
-            except BaseException:  # cancelled by `close`: no caller may be left waiting
-                self._waiting[:0] = batch
-                self._fail(RedisUnavailable("Asking Redis was cut short"))
-                raise
-            for (_, future), answer in zip(batch, replies, strict=True):
-                if not future.done():
-                    future.set_result(answer)
-
     async def _probe(self) -> None:
         """Probe Redis until it replies; commands fail at once until then."""
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             try:
-                await self._execute([self._ping])
+                await self._execute(*self._ping)
             except FAILURES:
                 continue
             self._probe_task = None
             return
 
-    async def _execute(self, commands: list[tuple[Argument, ...]]) -> list[Any]:
+    async def _execute(self, *command: Argument) -> Any:
         async with asyncio.timeout(_TIMEOUT):
-            async with self._pipeline() as pipeline:
-                for command in commands:
-                    pipeline.execute_command(*command)
-                return await pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return]
-
-    def _pipeline(self) -> Any:  # as `_connect`
-        return self._client.pipeline(transaction=False)
-
-    def _fail(self, error: RedisUnavailable) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+            return await self._client.execute_command(*command)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from outrider.service.cluster.bus import BusDown, MessageHandler
+from outrider.service.cluster.bus import Bus, BusDown, MessageHandler
 from outrider.service.cluster.redis import FAILURES, Redis, RedisUnavailable
 from outrider.service.cluster.redis_subscription import Message, Subscription
 
@@ -49,7 +49,7 @@ return redis.call('HDEL', KEYS[1], ARGV[1])
 _log = structlog.get_logger(__name__)
 
 
-class RedisBus:
+class RedisBus(Bus):
     """The bus of the nodes that share a Redis; see `bus.Bus` for its guarantees.
 
     Args:
@@ -60,6 +60,8 @@ class RedisBus:
     def __init__(
         self, redis: Redis, on_down: Callable[[], None], on_up: Callable[[], Awaitable[None]]
     ) -> None:
+        super().__init__(is_shared=True)
+        self.is_up = False
         self._redis = redis
         self._handlers: dict[str, list[MessageHandler]] = {}
         self._names: dict[bytes, str] = {}
@@ -70,16 +72,6 @@ class RedisBus:
         self._on_up = on_up
         self._fetching: set[asyncio.Task[None]] = set()
         self._own_channel = redis.key("bus", secrets.token_hex(8))
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other nodes may be connected to it."""
-        return True
-
-    @property
-    def is_up(self) -> bool:
-        """Whether messages are received at this moment."""
-        return self._subscription is not None
 
     async def subscribe(self, channel: str, handler: MessageHandler) -> None:
         """Call `handler` with each message of the channel."""
@@ -142,14 +134,13 @@ class RedisBus:
 
     async def get(self, directory: str, name: str) -> bytes | None:
         """Return an entry of a directory."""
-        found = await self._execute("HGET", self._redis.key("board", directory), name)
-        return None if found is None else _without_version(found)
+        entry = await self._execute("HGET", self._redis.key("board", directory), name)
+        return None if entry is None else _without_version(entry)
 
     async def items(self, directory: str) -> Mapping[str, bytes]:
         """Return all the entries of a directory, by name."""
-        found = await self._execute("HGETALL", self._redis.key("board", directory))
-        pairs = found.items() if isinstance(found, dict) else zip(*[iter(found)] * 2, strict=True)
-        return {name.decode(): _without_version(entry) for name, entry in pairs}
+        entries = await self._execute("HGETALL", self._redis.key("board", directory))
+        return {name.decode(): _without_version(entry) for name, entry in entries.items()}
 
     async def check(self) -> None:
         """Check that Redis answers.
@@ -168,7 +159,7 @@ class RedisBus:
             await self._keep_connected()
         finally:
             # Its connections are closed: unsubscribing would open others, to a Redis that may hang.
-            self._subscription = None
+            self._set_subscription(None)
 
     async def _keep_connected(self) -> None:
         pause, logged = 0.0, ""
@@ -176,7 +167,8 @@ class RedisBus:
             try:
                 await self._connect()
             except FAILURES as error:
-                was_up, self._subscription = self._subscription is not None, None
+                was_up = self.is_up
+                self._set_subscription(None)
                 if was_up or logged != str(error):
                     logged = str(error)
                     _log.warning("bus down, Redis unavailable", error=logged)
@@ -225,12 +217,16 @@ class RedisBus:
                     unconfirmed.discard(message["channel"].decode())
                 else:
                     self._handle(message)
-        self._subscription = subscription
+        self._set_subscription(subscription)
         for name in list(self._names.values()):
             # From now on `unsubscribe` sends the command itself, and has counted it then.
             if not self._is_needed(name) and not self._unsubscribing[name]:
                 self._unsubscribing[name] += 1
                 await subscription.unsubscribe(name)
+
+    def _set_subscription(self, subscription: Subscription | None) -> None:
+        self._subscription = subscription
+        self.is_up = subscription is not None
 
     def _is_needed(self, name: str) -> bool:
         return name == self._own_channel or name in self._handlers
@@ -292,10 +288,7 @@ class RedisBus:
 
     def _call_handlers(self, name: str, data: bytes) -> None:
         for handler in list(self._handlers.get(name, ())):
-            try:
-                handler(data)
-            except Exception:  # noqa: BLE001  # a newer release's message must not end the bus
-                _log.exception("message handler failed", channel=name)
+            handler(data)
 
     async def _execute(self, *command: str | bytes | int) -> Any:  # as Redis answers it
         try:

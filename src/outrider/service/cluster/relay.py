@@ -2,20 +2,19 @@
 
     node A                                               node B
     Dispatcher ─ send ─▶ CommandRelay ─ ForwardCommand ─▶ CommandRelay ─▶ socket
-                                        (machine's channel)
+                                        (machine's topic)
     Dispatcher ◀─────── CommandRelay ◀─ RelayedResult ── CommandRelay ◀─ socket
-                                        (channel of node A)
+                                        (topic of node A)
 
-A node subscribes to the channel of each machine whose socket it has, so the number of subscribers
+A node subscribes to the topic of each machine whose socket it has, so the number of subscribers
 that receive a command says whether any node has the machine. Results return on the requesting
-node's channel, which is part of the command's id: whichever node receives a result knows where it
+node's topic, which is part of the command's id: whichever node receives a result knows where it
 belongs.
 
 Crash windows. A node may die or freeze with commands in flight. Every second each node therefore
 sends the ids of the commands still in flight on its machines to the nodes that requested them
 (`InFlight`). A command that no node has reported for `lost_after` seconds fails with a 503 at its
-requester. The requester measures this time in its own reports: while it was frozen itself it
-received none, and it must not fail commands whose reports wait to be read.
+requester (`Lifetimes`).
 
 A command in flight belongs to the node that holds the machine's socket. When the machine moves to
 another node, its old node hands its commands over (`Handover`); when the socket is lost, the
@@ -23,16 +22,15 @@ requesting nodes are notified (`ConnectionLost`).
 """
 
 import asyncio
-import secrets
 from collections import defaultdict
 from collections.abc import Coroutine
 from functools import partial
-from typing import Final, Protocol
+from typing import NamedTuple, Protocol
 
-import msgspec
 import structlog
 from msgspec import structs
 
+from outrider.contract.errors import ApiError
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
     Cancel,
@@ -45,66 +43,20 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.ids import new_id
-from outrider.service.cluster.bus import Bus, BusDown, MessageHandler
+from outrider.service.cluster.bus import BusDown
+from outrider.service.cluster.messages import (
+    CloseConnection,
+    ConnectionLost,
+    ForwardCommand,
+    Handover,
+    InFlight,
+    Message,
+    RelayedResult,
+)
+from outrider.service.cluster.transport import Lifetimes, Transport
 from outrider.tracing import OFF, Tracing
 
-_SEND_RETRIES: Final = 5
-_RETRY_BYTES: Final = 1024
-"""What a retry needs beside its frame."""
-
-MAX_RETRIED_BYTES: Final = 64 * 1024 * 1024
-"""Messages to other nodes that may wait for a retry; further ones are dropped."""
-
 _log = structlog.get_logger(__name__)
-
-
-# The messages between nodes. Their tags and the order of their fields are the wire format, which
-# nodes of two releases share during a rolling update.
-
-
-class ForwardCommand(msgspec.Struct, tag="carry", array_like=True, frozen=True):
-    """To the machine's node: send this frame to it."""
-
-    frame: bytes
-
-
-class CloseConnection(msgspec.Struct, tag="end", array_like=True, frozen=True):
-    """To the machine's node: close its socket. With `connection`, only an older one."""
-
-    code: int
-    reason: str
-    connection: int | None
-
-
-class Handover(msgspec.Struct, tag="inherit", array_like=True, frozen=True):
-    """To the machine's new node: these commands are in flight on the machine."""
-
-    commands: list[str]
-
-
-class RelayedResult(msgspec.Struct, tag="answer", array_like=True, frozen=True):
-    """To the requesting node: the machine's result."""
-
-    machine: str
-    frame: bytes
-
-
-class ConnectionLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
-    """To the requesting node: the machine's socket was lost before its result."""
-
-    machine: str
-
-
-class InFlight(msgspec.Struct, tag="owing", array_like=True, frozen=True):
-    """To the requesting node, every second: these commands are in flight on machines here."""
-
-    commands: list[str]
-
-
-Message = ForwardCommand | CloseConnection | Handover | RelayedResult | ConnectionLost | InFlight
-
-_decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
-_encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Socket(Protocol):
@@ -116,19 +68,6 @@ class Socket(Protocol):
         Raises:
             ConnectionError: the socket is closed.
         """
-
-
-class Requests(Protocol):
-    """The commands of this node that wait for their results. Its methods must not block."""
-
-    def resolve(self, machine_id: str, result: CommandResult) -> None:
-        """Complete a command with a machine's result."""
-
-    def connection_lost(self, machine_id: str) -> None:
-        """Fail the commands in flight on a machine: it will not answer them."""
-
-    def command_lost(self, command_id: str) -> None:
-        """Fail a command: it will not be answered."""
 
 
 class CloseHandler(Protocol):
@@ -143,16 +82,13 @@ class CloseHandler(Protocol):
 class _LocalConnection:
     """A machine's socket on this node, and the ids of the commands in flight on it."""
 
-    __slots__ = ("connection", "early", "handler", "in_flight", "in_flight_before", "socket")
-
-    def __init__(self, socket: Socket, connection: int, handler: MessageHandler) -> None:
+    def __init__(self, socket: Socket, connection: int) -> None:
         self.socket = socket
         self.connection = connection
-        self.handler = handler
         self.in_flight: set[str] = set()
         self.in_flight_before: frozenset[str] = frozenset()
         """Those of the last report. Most are answered within a second and never reported."""
-        self.early: frozenset[str] = frozenset()
+        self.early: set[str] = set()
         """Commands whose results were passed on although they were not in flight here."""
 
     def expects(self, command_id: str) -> bool:
@@ -166,81 +102,78 @@ class _LocalConnection:
             return True
         if command_id in self.early or len(self.early) >= MAX_COMMANDS_IN_FLIGHT:
             return False
-        self.early |= {command_id}
+        self.early.add(command_id)
         return True
 
 
-class _Requested:
-    """A command of this node that is in flight.
+class _Pending(NamedTuple):
+    """A command of this node that has no result yet."""
 
-    Attributes:
-        silence: reports that this node has sent since another last reported the command.
-    """
-
-    __slots__ = ("machine", "silence")
-
-    def __init__(self, machine: str) -> None:
-        self.machine = machine
-        self.silence = 0
+    machine_id: str
+    future: asyncio.Future[CommandResult]
 
 
 class CommandRelay:
     """Sends commands to machines, wherever their sockets are, and returns the results.
 
     Args:
-        requests: the commands of this node that wait for their results.
         close_connection: closes a machine's socket on this node.
         report_interval: seconds between reports of commands in flight.
         lost_after: seconds without a report after which a command is lost.
-        retry_interval: seconds before a message that could not be published is retried.
-        max_retried_bytes: see `MAX_RETRIED_BYTES`.
         tracing: begins the spans of commands that come from other nodes.
-
-    Attributes:
-        node: the random id of this node.
     """
 
     def __init__(
         self,
-        bus: Bus,
-        requests: Requests,
+        transport: Transport,
         close_connection: CloseHandler,
         *,
         report_interval: float = 1.0,
         lost_after: float = 5.0,
-        retry_interval: float = 1.0,
-        max_retried_bytes: int = MAX_RETRIED_BYTES,
         tracing: Tracing = OFF,
     ) -> None:
-        self.node = secrets.token_hex(6)
+        self._transport = transport
         self._report_interval = report_interval
-        self._lost_after = round(lost_after / report_interval)
-        self._retry_interval = retry_interval
-        self._max_retried_bytes = max_retried_bytes
-        self._retried_bytes = 0
         self._tracing = tracing
-        self._bus = bus
-        self._requests = requests
         self._close_connection = close_connection
         self._connections: dict[str, _LocalConnection] = {}
-        self._requested: dict[str, _Requested] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._lifetimes = Lifetimes(round(lost_after / report_interval), self._lose)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def new_command_id(self) -> str:
         """Return an id for a command; its result finds its way to this node by it."""
-        return f"{new_id('cmd')}@{self.node}"
+        return f"{new_id('cmd')}@{self._transport.node}"
+
+    def expect(self, machine_id: str, command_id: str) -> asyncio.Future[CommandResult]:
+        """Return the future of a command's result, which may fail with an `ApiError`.
+
+        Call it before the command is sent, and `completed` in the end.
+        """
+        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self._pending[command_id] = _Pending(machine_id, future)
+        self._lifetimes.add(command_id)
+        return future
+
+    def pending(self) -> list[asyncio.Future[CommandResult]]:
+        """Return the futures of this node's commands that have no result yet."""
+        return [pending.future for pending in self._pending.values()]
+
+    def connection_lost(self, machine_id: str) -> None:
+        """Fail all commands in flight on a machine whose socket is lost, with a 503."""
+        for command_id, pending in self._pending.items():
+            if pending.machine_id == machine_id:
+                self._lose(command_id)
 
     async def register(self, machine_id: str, socket: Socket, connection: int) -> None:
         """Make this socket the machine's current connection; older ones on any node are closed."""
         older = self._connections.get(machine_id)
-        handler = older.handler if older is not None else partial(self._on_machine, machine_id)
-        current = _LocalConnection(socket, connection, handler)
-        self._connections[machine_id] = current
+        self._connections[machine_id] = _LocalConnection(socket, connection)
         if older is not None:
             await self._report_loss(machine_id, older)
-        elif self._bus.is_shared:
-            await self._bus.subscribe(machine_id, current.handler)
-        if self._bus.is_shared:
+        elif self._transport.is_shared:
+            await self._transport.subscribe(machine_id, partial(self._on_machine, machine_id))
+        if self._transport.is_shared:
             await self._claim(machine_id, connection)
 
     async def unregister(self, machine_id: str, socket: Socket, *, has_moved: bool) -> None:
@@ -253,12 +186,12 @@ class CommandRelay:
         if current is None or current.socket is not socket:
             return
         del self._connections[machine_id]
-        if self._bus.is_shared:
-            await self._bus.unsubscribe(machine_id, current.handler)
+        if self._transport.is_shared:
+            await self._transport.unsubscribe(machine_id)
         if not has_moved:
             await self._report_loss(machine_id, current)
-        elif current.in_flight and self._bus.is_shared:
-            await self._publish(machine_id, Handover(list(current.in_flight)))
+        elif current.in_flight and self._transport.is_shared:
+            await self._send_once(machine_id, Handover(list(current.in_flight)))
 
     async def send(self, machine_id: str, frame: Command | Cancel) -> bool:
         """Send a frame to a machine; False if no node has a socket of it.
@@ -267,17 +200,15 @@ class CommandRelay:
             BusDown: this node has none, and the other nodes cannot be reached.
         """
         current = self._connections.get(machine_id)
-        if isinstance(frame, Command) and self._bus.is_shared:
-            self._requested[frame.id] = _Requested(machine_id)
         if current is not None:
             if isinstance(frame, Command):
                 current.in_flight.add(frame.id)
             return await _send(current.socket, frame)
-        if not self._bus.is_shared:
+        if not self._transport.is_shared:
             return False
-        if not self._bus.is_up:
+        if not self._transport.is_up:
             raise BusDown("The result would not be received", may_be_sent=False)
-        return await self._bus.publish(machine_id, _encode(ForwardCommand(encode(frame)))) > 0
+        return await self._transport.publish(machine_id, ForwardCommand(encode(frame))) > 0
 
     def in_flight(self, machine_id: str) -> int:
         """Return how many commands, of any node, are in flight on a machine connected here.
@@ -289,7 +220,8 @@ class CommandRelay:
 
     def completed(self, machine_id: str, command_id: str) -> None:
         """Stop tracking a command of this node: it has a result, or its client has disconnected."""
-        self._requested.pop(command_id, None)
+        self._pending.pop(command_id, None)
+        self._lifetimes.remove(command_id)
         current = self._connections.get(machine_id)
         if current is not None:
             current.in_flight.discard(command_id)
@@ -298,36 +230,35 @@ class CommandRelay:
         """Pass a machine's result to the node that requested it; drop one that none requested."""
         current = self._connections.get(machine_id)
         if current is not None:
-            if _node_of(result.id) != self.node and not current.expects(result.id):
+            if _node_of(result.id) != self._transport.node and not current.expects(result.id):
                 return
             current.in_flight.discard(result.id)
         await self._pass_result(machine_id, result)
 
     async def close_elsewhere(self, machine_id: str, code: CloseCode, reason: str) -> None:
         """Close the machine's socket if another node has it."""
-        if self._bus.is_shared and machine_id not in self._connections:
-            await self._publish(machine_id, CloseConnection(code, reason, None))
+        if self._transport.is_shared and machine_id not in self._connections:
+            await self._send_once(machine_id, CloseConnection(code, reason, None))
 
     async def run(self) -> None:
         """Receive messages of other nodes and report commands in flight, until cancelled."""
-        if not self._bus.is_shared:
+        if not self._transport.is_shared:
             return
-        await self._bus.subscribe(_channel(self.node), self._on_node)
         try:
-            while True:
-                await asyncio.sleep(self._report_interval)
-                await self._report_in_flight()
-                self._give_up_lost()
+            async with self._transport.subscribed(_topic(self._transport.node), self._on_node):
+                while True:
+                    await asyncio.sleep(self._report_interval)
+                    await self._report_in_flight()
+                    self._lifetimes.tick()
         finally:
-            await self._bus.unsubscribe(_channel(self.node), self._on_node)
             for task in self._tasks:
                 task.cancel()
 
     def bus_down(self) -> None:
         """Fail the commands sent to other nodes: their results may have been lost."""
-        for command_id, requested in list(self._requested.items()):
-            if requested.machine not in self._connections:
-                self._requests.command_lost(command_id)
+        for command_id, pending in self._pending.items():
+            if pending.machine_id not in self._connections:
+                self._lose(command_id)
 
     async def _report_in_flight(self) -> None:
         """Report to the requesting nodes which of their commands are still in flight here."""
@@ -338,27 +269,14 @@ class CommandRelay:
             for command_id in current.in_flight & current.in_flight_before:
                 reports[_node_of(command_id)].append(command_id)
             current.in_flight_before = frozenset(current.in_flight)
-        self._on_in_flight(reports.pop(self.node, []))
+        self._lifetimes.reported(reports.pop(self._transport.node, []))
         for node, commands in reports.items():
-            await self._publish(_channel(node), InFlight(commands))
+            await self._send_once(_topic(node), InFlight(commands))
 
-    def _give_up_lost(self) -> None:
-        """Fail the commands of this node that no node reports as in flight."""
-        for command_id, requested in list(self._requested.items()):
-            requested.silence += 1
-            if requested.silence > self._lost_after:
-                self._requests.command_lost(command_id)
-
-    def _on_in_flight(self, commands: list[str]) -> None:
-        for command_id in commands:
-            requested = self._requested.get(command_id)
-            if requested is not None:
-                requested.silence = 0
-
-    def _on_machine(self, machine_id: str, data: bytes) -> None:
-        """Handle a message on the channel of a machine that is connected here."""
+    def _on_machine(self, machine_id: str, message: Message) -> None:
+        """Handle a message on the topic of a machine that is connected here."""
         current = self._connections.get(machine_id)
-        match _decoder.decode(data):
+        match message:
             case ForwardCommand(frame):
                 self._start(self._forward(machine_id, frame))
             case Handover(commands):
@@ -371,17 +289,17 @@ class CommandRelay:
                     # The sender missed the claim of the newer connection: repeat it.
                     self._start(self._claim(machine_id, current.connection))
 
-    def _on_node(self, data: bytes) -> None:
-        """Handle a message on this node's own channel."""
-        match _decoder.decode(data):
+    def _on_node(self, message: Message) -> None:
+        """Handle a message on this node's own topic."""
+        match message:
             case RelayedResult(machine, frame):
                 result = decode_from_daemon(frame)
                 if isinstance(result, CommandResult):
-                    self._requests.resolve(machine, result)
+                    self._resolve(machine, result)
             case ConnectionLost(machine):
-                self._requests.connection_lost(machine)
+                self.connection_lost(machine)
             case InFlight(commands):
-                self._on_in_flight(commands)
+                self._lifetimes.reported(commands)
 
     async def _forward(self, machine_id: str, data: bytes) -> None:
         """Send another node's frame to a machine that is connected here."""
@@ -416,56 +334,47 @@ class CommandRelay:
 
     async def _pass_result(self, machine_id: str, result: CommandResult) -> None:
         node = _node_of(result.id)
-        if node == self.node:
-            self._requests.resolve(machine_id, result)
-        elif node and self._bus.is_shared:
-            await self._publish_to_node(node, RelayedResult(machine_id, encode(result)))
+        if node == self._transport.node:
+            self._resolve(machine_id, result)
+        elif node and self._transport.is_shared:
+            await self._transport.send(_topic(node), RelayedResult(machine_id, encode(result)))
+
+    def _resolve(self, machine_id: str, result: CommandResult) -> None:
+        """Complete a command of this node. A late result is dropped."""
+        pending = self._pending.get(result.id)
+        if pending is None or pending.machine_id != machine_id:
+            _log.debug("late result dropped", machine=machine_id, command=result.id)
+        elif not pending.future.done():
+            pending.future.set_result(result)
+
+    def _lose(self, command_id: str) -> None:
+        """Fail a command of this node: it will not be answered."""
+        future = self._pending[command_id].future
+        if not future.done():
+            text = (
+                "The machine's connection dropped before it answered; "
+                "what was asked may have been done. Try again in a moment"
+            )
+            future.set_exception(ApiError(503, text))
 
     async def _claim(self, machine_id: str, connection: int) -> None:
         """Close the machine's older sockets on all other nodes."""
         reason = "A newer connection of this machine took over"
-        await self._publish(machine_id, CloseConnection(CloseCode.REPLACED, reason, connection))
+        await self._send_once(machine_id, CloseConnection(CloseCode.REPLACED, reason, connection))
 
     async def _report_loss(self, machine_id: str, lost: _LocalConnection) -> None:
         """Notify the nodes with commands in flight on a socket that it is lost."""
-        for node in {_node_of(command_id) for command_id in lost.in_flight} - {self.node}:
-            await self._publish_to_node(node, ConnectionLost(machine_id))
+        nodes = {_node_of(command_id) for command_id in lost.in_flight}
+        for node in nodes - {self._transport.node}:
+            await self._transport.send(_topic(node), ConnectionLost(machine_id))
 
-    async def _publish_to_node(self, node: str, message: RelayedResult | ConnectionLost) -> None:
-        """Publish a message that a node waits for, retrying for a few seconds.
-
-        A command whose result is dropped here fails at its requester after `lost_after` seconds.
-        """
-        if await self._publish(_channel(node), message):
-            return
-        size = _RETRY_BYTES + (len(message.frame) if isinstance(message, RelayedResult) else 0)
-        if self._retried_bytes + size > self._max_retried_bytes:
-            _log.warning("message to another node dropped: too many wait", node=node, size=size)
-            return
-        self._retried_bytes += size
-        self._start(self._retry(node, message, size))
-
-    async def _retry(self, node: str, message: RelayedResult | ConnectionLost, size: int) -> None:
-        try:
-            for _ in range(_SEND_RETRIES):
-                await asyncio.sleep(self._retry_interval)
-                if await self._publish(_channel(node), message):
-                    return
-        finally:
-            self._retried_bytes -= size
-
-    async def _publish(self, channel: str, message: Message) -> bool:
-        """Publish a message; return whether that succeeded.
+    async def _send_once(self, topic: str, message: Message) -> None:
+        """Send a message without a retry.
 
         What fails here is repaired once the bus is back: every node then reconciles its sockets
         with the database.
         """
-        try:
-            await self._bus.publish(channel, _encode(message))
-        except BusDown as error:
-            _log.warning("publishing to other nodes failed", channel=channel, error=str(error))
-            return False
-        return True
+        await self._transport.send(topic, message, retries=0)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name="relay")
@@ -481,15 +390,11 @@ async def _send(socket: Socket, frame: Command | Cancel) -> bool:
     return True
 
 
-def _encode(message: Message) -> bytes:
-    return _encoder.encode(message)
-
-
-def _channel(node: str) -> str:
+def _topic(node: str) -> str:
     return f"node {node}"
 
 
 def _node_of(command_id: str) -> str:
     """Return the node that requested a command; empty for an id that is not ours."""
     node = command_id.rpartition("@")[2]
-    return node if len(node) == 12 and node.isalnum() else ""  # see `token_hex(6)` above
+    return node if len(node) == 12 and node.isalnum() else ""  # as `Transport.node`

@@ -2,9 +2,9 @@
 
     machine ── Delta ──▶ Gateway ──▶ DeltaRelay ──▶ streams of this node
        ▲                                 │
-       │                                 └── channel of the account ──▶ DeltaRelay ──▶ streams
+       │                                 └── topic of the account ──▶ DeltaRelay ──▶ streams
        │                                                                (node B)
-       └── WatchDeltas ── DeltaRelay ◀── DeltasWanted (channel of all nodes) ──┘
+       └── WatchDeltas ── DeltaRelay ◀── DeltasWanted (topic of all nodes) ────┘
 
 A node with streams that want deltas announces their accounts to all nodes, at once and then every
 few seconds. The announcement is a lease: a node that dies stops asking. A machine sends deltas only
@@ -15,18 +15,14 @@ that skips numbers says so, and the complete message follows as an event.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Final, Protocol
-
-import msgspec
-import structlog
 
 from outrider.contract.frames import Delta, decode_from_daemon, encode
 from outrider.service.batched import batched
-from outrider.service.cluster.bus import Bus, BusDown, MessageHandler
+from outrider.service.cluster.messages import DeltasWanted, Message, RelayedDelta
+from outrider.service.cluster.transport import TopicSet, Transport
 
 WATCH_INTERVAL: Final = 0.5
 """Seconds until a machine that has just connected is asked for deltas."""
@@ -37,49 +33,11 @@ ANNOUNCE_INTERVAL: Final = 2.0
 LEASE_SECONDS: Final = 6.0
 """Seconds for which an announcement holds."""
 
-MAX_UNPUBLISHED: Final = 1000
-MAX_UNPUBLISHED_BYTES: Final = 1024 * 1024
-"""Deltas that may wait to be published to other nodes; further ones are dropped."""
-
 _ACCOUNTS_OF_MESSAGE: Final = 1000
-_AT_ONCE: Final = 100
-"""Deltas that are published, or channels that are subscribed, together."""
-
 _ANNOUNCEMENTS: Final = "deltas"
-"""The channel on which nodes announce what they want."""
+"""The topic on which nodes announce what they want."""
 
-_log = structlog.get_logger(__name__)
-
-
-# The messages between nodes. Their tags and the order of their fields are the wire format, which
-# nodes of two releases share during a rolling update.
-
-
-class DeltasWanted(msgspec.Struct, tag="wanted", array_like=True, frozen=True):
-    """To all nodes: this node wants the deltas of these accounts.
-
-    The number of an account grows with each stream that is opened; 0 means: no longer wanted.
-    """
-
-    node: str
-    accounts: dict[str, int]
-
-
-class RelayedDelta(msgspec.Struct, tag="delta", array_like=True, frozen=True):
-    """To the nodes that want the deltas of an account: a single delta.
-
-    `ide_id` is the target id by type of its session; empty from a node of an older release.
-    """
-
-    node: str
-    machine: str
-    frame: bytes
-    ide_id: str = ""
-
-
-_wanted_decoder: Final = msgspec.msgpack.Decoder(DeltasWanted)
-_delta_decoder: Final = msgspec.msgpack.Decoder(RelayedDelta)
-_encoder: Final = msgspec.msgpack.Encoder()
+_TOPIC: Final = "deltas "
 
 Requests = frozenset[tuple[str, int]]
 """The requests for the deltas of an account: a node, and its number of streams opened so far."""
@@ -140,7 +98,6 @@ class DeltaRelay:
     """Exchanges deltas with the other nodes, and asks machines for them while clients want them.
 
     Args:
-        node: the id of this node.
         streams: the streams of this node.
         connections: see `DeltaWatch`.
         request_deltas: see `DeltaWatch`.
@@ -149,8 +106,7 @@ class DeltaRelay:
 
     def __init__(
         self,
-        bus: Bus,
-        node: str,
+        transport: Transport,
         streams: DeltaStreams,
         connections: Callable[[str], Mapping[str, int]],
         request_deltas: Callable[[str, list[str] | None], None],
@@ -162,8 +118,7 @@ class DeltaRelay:
         self._watch_interval = watch_interval
         self._announce_interval = announce_interval
         self._lease_seconds = lease_seconds
-        self._bus = bus
-        self._node = node
+        self._transport = transport
         self._streams = streams
         self._watch = DeltaWatch(self._wanted, connections, request_deltas)
         self._changed = streams.delta_accounts_changed
@@ -171,10 +126,7 @@ class DeltaRelay:
         self._announce_at = 0.0
         self._leases: dict[str, dict[str, tuple[int, float]]] = {}
         """For each account, the number of other nodes' requests, and when they expire."""
-        self._handlers: dict[str, MessageHandler] = {}
-        self._unpublished: deque[tuple[str, bytes]] = deque()
-        self._unpublished_bytes = 0
-        self._has_unpublished = asyncio.Event()
+        self._topics = TopicSet(transport, _TOPIC, self._on_delta)
 
     def receive(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
         """Pass on a delta of a machine that is connected here.
@@ -183,31 +135,20 @@ class DeltaRelay:
             ide_id: the target id by type of its session; empty if it is not known.
         """
         self._streams.delta(account_id, machine_id, delta, ide_id)
-        if account_id not in self._leases:
-            return
-        message = _encoder.encode(RelayedDelta(self._node, machine_id, encode(delta), ide_id))
-        if (
-            len(self._unpublished) < MAX_UNPUBLISHED
-            and self._unpublished_bytes + len(message) <= MAX_UNPUBLISHED_BYTES
-        ):
-            self._unpublished.append((account_id, message))
-            self._unpublished_bytes += len(message)
-            self._has_unpublished.set()
+        if account_id in self._leases:
+            message = RelayedDelta(self._transport.node, machine_id, encode(delta), ide_id)
+            self._transport.post(_TOPIC + account_id, message, droppable=True)
 
     async def run(self) -> None:
         """Exchange deltas, until cancelled."""
-        if not self._bus.is_shared:
+        if not self._transport.is_shared:
             await self._keep_watching()
             return
-        await self._bus.subscribe(_ANNOUNCEMENTS, self._on_wanted)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._keep_watching(), name="ask for deltas")
-                tasks.create_task(self._keep_publishing(), name="publish deltas")
+            async with self._transport.subscribed(_ANNOUNCEMENTS, self._on_wanted):
+                await self._keep_watching()
         finally:
-            await self._bus.unsubscribe(_ANNOUNCEMENTS, self._on_wanted)
-            for account_id, handler in self._handlers.items():
-                await self._bus.unsubscribe(_channel(account_id), handler)
+            await self._topics.close()
 
     async def _keep_watching(self) -> None:
         while True:
@@ -215,17 +156,14 @@ class DeltaRelay:
                 async with asyncio.timeout(self._watch_interval):
                     await self._changed.wait()
             self._changed.clear()
-            if self._bus.is_shared:
+            if self._transport.is_shared:
                 await self._announce(self._streams.delta_accounts())
             self._watch.update()
 
     async def _announce(self, accounts: Mapping[str, int]) -> None:
         """Announce what has changed; from time to time, everything."""
-        for account_id in self._handlers.keys() - accounts.keys():
-            await self._bus.unsubscribe(_channel(account_id), self._handlers.pop(account_id))
         # Before the announcement, so that no delta that it causes is missed.
-        for batch in batched(accounts.keys() - self._handlers.keys(), _AT_ONCE):
-            await asyncio.gather(*(self._open_channel(one) for one in batch))
+        await self._topics.update(accounts)
         changed = dict.fromkeys(self._announced.keys() - accounts.keys(), 0)
         now = asyncio.get_running_loop().time()
         if now >= self._announce_at:
@@ -235,35 +173,11 @@ class DeltaRelay:
             changed |= dict(accounts.items() - self._announced.items())
         self._announced = dict(accounts)
         for entries in batched(changed.items(), _ACCOUNTS_OF_MESSAGE):
-            message = _encoder.encode(DeltasWanted(self._node, dict(entries)))
-            await self._publish(_ANNOUNCEMENTS, message)
+            self._transport.post(_ANNOUNCEMENTS, DeltasWanted(self._transport.node, dict(entries)))
 
-    async def _open_channel(self, account_id: str) -> None:
-        handler = self._handlers[account_id] = partial(self._on_delta, account_id)
-        await self._bus.subscribe(_channel(account_id), handler)
-
-    async def _keep_publishing(self) -> None:
-        """Publish deltas in their order; while the bus is down they are dropped."""
-        while True:
-            await self._has_unpublished.wait()
-            self._has_unpublished.clear()
-            while self._unpublished:
-                size = min(_AT_ONCE, len(self._unpublished))
-                batch = [self._unpublished.popleft() for _ in range(size)]
-                self._unpublished_bytes -= sum(len(message) for _, message in batch)
-                # The commands of one turn of the event loop are sent in their order.
-                await asyncio.gather(*(self._publish(_channel(one), data) for one, data in batch))
-
-    async def _publish(self, channel: str, message: bytes) -> None:
-        try:
-            await self._bus.publish(channel, message)
-        except BusDown as error:
-            _log.debug("deltas not published", channel=channel, error=str(error))
-
-    def _on_wanted(self, data: bytes) -> None:
+    def _on_wanted(self, announcement: Message) -> None:
         """Handle the announcement of a node."""
-        announcement = _wanted_decoder.decode(data)
-        if announcement.node == self._node:
+        if not isinstance(announcement, DeltasWanted) or announcement.node == self._transport.node:
             return
         until = asyncio.get_running_loop().time() + self._lease_seconds
         for account_id, number in announcement.accounts.items():
@@ -277,14 +191,13 @@ class DeltaRelay:
                 if not leases:
                     self._leases.pop(account_id, None)
 
-    def _on_delta(self, account_id: str, data: bytes) -> None:
+    def _on_delta(self, account_id: str, message: Message) -> None:
         """Handle a delta of a machine that is connected to another node."""
-        relayed = _delta_decoder.decode(data)
-        if relayed.node == self._node:
+        if not isinstance(message, RelayedDelta) or message.node == self._transport.node:
             return
-        delta = decode_from_daemon(relayed.frame)
+        delta = decode_from_daemon(message.frame)
         if isinstance(delta, Delta):
-            self._streams.delta(account_id, relayed.machine, delta, relayed.ide_id)
+            self._streams.delta(account_id, message.machine, delta, message.ide_id)
 
     def _wanted(self) -> dict[str, Requests]:
         """Return the accounts with streams on any node that want deltas."""
@@ -297,12 +210,8 @@ class DeltaRelay:
                 del self._leases[account_id]
         wanted: dict[str, Requests] = {}
         for account_id, number in self._streams.delta_accounts().items():
-            wanted[account_id] = frozenset({(self._node, number)})
+            wanted[account_id] = frozenset({(self._transport.node, number)})
         for account_id, leases in self._leases.items():
             theirs = frozenset((node, number) for node, (number, _) in leases.items())
             wanted[account_id] = wanted.get(account_id, Requests()) | theirs
         return wanted
-
-
-def _channel(account_id: str) -> str:
-    return f"deltas {account_id}"

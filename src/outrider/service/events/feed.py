@@ -2,39 +2,19 @@
 
     intake ── stored ──▶ LiveFeed ──▶ subscriptions of this node
                             │
-                            └── channel of the account ──▶ LiveFeed of other nodes
+                            └── topic of the account ──▶ LiveFeed of other nodes
 
-A node subscribes only to the channels of accounts that have listeners on it.
+A node subscribes only to the topics of accounts that have listeners on it.
 """
 
 import asyncio
-import secrets
-from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Protocol, Self
 
-import msgspec
-import structlog
+from outrider.service.cluster.messages import EventsStored, Message
+from outrider.service.cluster.transport import TopicSet, Transport
 
-from outrider.service.cluster.bus import Bus, BusDown, MessageHandler
-
-_AT_ONCE: Final = 200
-"""Channels that are subscribed, or messages that are published, concurrently."""
-
-_log = structlog.get_logger(__name__)
-
-
-class EventsStored(msgspec.Struct, tag="stored", array_like=True, frozen=True):
-    """Message between nodes: events of the channel's account were stored.
-
-    `sender` is the random id of a `LiveFeed`, not that of its node.
-    """
-
-    sender: str
-
-
-_decoder: Final[msgspec.msgpack.Decoder[EventsStored]] = msgspec.msgpack.Decoder(EventsStored)
-_encoder: Final = msgspec.msgpack.Encoder()
+_TOPIC = "account "
 
 
 class Listener(Protocol):
@@ -46,8 +26,6 @@ class Listener(Protocol):
 
 class Subscription:
     """Waits for the events of one account; a context, at whose end it is unsubscribed."""
-
-    __slots__ = ("_account_id", "_feed", "_woken")
 
     def __init__(self, feed: "LiveFeed", account_id: str) -> None:
         self._feed = feed
@@ -97,20 +75,13 @@ class LiveFeed:
                 await subscription.changed(5)
     """
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._sender = secrets.token_hex(6)
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._subscriptions: dict[str, set[Listener]] = {}
-        self._handlers: dict[str, MessageHandler] = {}
-        self._channels_changed = asyncio.Event()
-        self._unpublished: set[str] = set()
-        self._has_unpublished = asyncio.Event()
-        self._is_draining = False
-
-    @property
-    def is_draining(self) -> bool:
+        self._topics = TopicSet(transport, _TOPIC, self._on_message)
+        self._accounts_changed = asyncio.Event()
+        self.is_draining = False
         """Whether the node stops: whoever waits must answer now, with what there is."""
-        return self._is_draining
 
     def subscribe(self, account_id: str) -> Subscription:
         """Return a subscription to the events of an account, for use in `with`."""
@@ -121,14 +92,14 @@ class LiveFeed:
         of_account = self._subscriptions.setdefault(account_id, set())
         of_account.add(listener)
         if len(of_account) == 1:
-            self._channels_changed.set()
+            self._accounts_changed.set()
 
     def remove(self, account_id: str, listener: Listener) -> None:
         """Stop waking a listener."""
         of_account = self._subscriptions.get(account_id, set())
         of_account.discard(listener)
         if not of_account and self._subscriptions.pop(account_id, None) is not None:
-            self._channels_changed.set()
+            self._accounts_changed.set()
 
     def stored(self, account_id: str) -> None:
         """Wake the subscriptions to an account, on all nodes: events were stored.
@@ -136,9 +107,8 @@ class LiveFeed:
         Call it after the transaction is committed. It does not block.
         """
         self._wake(account_id)
-        if self._bus.is_shared:
-            self._unpublished.add(account_id)
-            self._has_unpublished.set()
+        if self._transport.is_shared:
+            self._transport.post(_TOPIC + account_id, EventsStored(self._transport.node))
 
     def wake_all(self) -> None:
         """Wake every subscription of this node: messages of other nodes may have been lost."""
@@ -147,64 +117,26 @@ class LiveFeed:
 
     def drain(self) -> None:
         """Wake every listener, because the node stops."""
-        self._is_draining = True
+        self.is_draining = True
         self.wake_all()
 
     async def run(self) -> None:
-        """Exchange wake-ups with the other nodes, until cancelled."""
-        if not self._bus.is_shared:
+        """Receive the wake-ups of other nodes, until cancelled."""
+        if not self._transport.is_shared:
             return
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_channels(), name="subscribe to accounts")
-            tasks.create_task(self._keep_publishing(), name="publish stored events")
+        try:
+            while True:
+                await self._accounts_changed.wait()
+                self._accounts_changed.clear()
+                for account_id in await self._topics.update(self._subscriptions):
+                    self._wake(account_id)  # what was stored before was not reported
+        finally:
+            await self._topics.close()
 
     def _wake(self, account_id: str) -> None:
         for listener in self._subscriptions.get(account_id, ()):
             listener.wake()
 
-    async def _keep_channels(self) -> None:
-        """Subscribe to the channels of the accounts that have listeners on this node."""
-        try:
-            while True:
-                await self._channels_changed.wait()
-                self._channels_changed.clear()
-                for account_id in [one for one in self._handlers if one not in self._subscriptions]:
-                    await self._bus.unsubscribe(
-                        _channel(account_id), self._handlers.pop(account_id)
-                    )
-                new = [one for one in self._subscriptions if one not in self._handlers]
-                for start in range(0, len(new), _AT_ONCE):
-                    part = new[start : start + _AT_ONCE]
-                    await asyncio.gather(*(self._open_channel(one) for one in part))
-        finally:
-            for account_id, handler in self._handlers.items():
-                await self._bus.unsubscribe(_channel(account_id), handler)
-
-    async def _open_channel(self, account_id: str) -> None:
-        handler = self._handlers[account_id] = partial(self._on_message, account_id)
-        await self._bus.subscribe(_channel(account_id), handler)
-        self._wake(account_id)  # what was stored before the subscription was not reported
-
-    async def _keep_publishing(self) -> None:
-        message = _encoder.encode(EventsStored(self._sender))
-        while True:
-            await self._has_unpublished.wait()
-            self._has_unpublished.clear()
-            accounts, self._unpublished = list(self._unpublished), set()
-            for start in range(0, len(accounts), _AT_ONCE):
-                part = accounts[start : start + _AT_ONCE]
-                await asyncio.gather(*(self._publish(one, message) for one in part))
-
-    async def _publish(self, account_id: str, message: bytes) -> None:
-        try:
-            await self._bus.publish(_channel(account_id), message)
-        except BusDown as error:  # the others read again within seconds
-            _log.debug("wake-up not published", account=account_id, error=str(error))
-
-    def _on_message(self, account_id: str, data: bytes) -> None:
-        if _decoder.decode(data).sender != self._sender:
+    def _on_message(self, account_id: str, message: Message) -> None:
+        if isinstance(message, EventsStored) and message.sender != self._transport.node:
             self._wake(account_id)
-
-
-def _channel(account_id: str) -> str:
-    return f"account {account_id}"

@@ -1,7 +1,7 @@
 """Sends commands to machines and returns their results, within the command timeout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -24,9 +24,6 @@ from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.presence import Presence
 from outrider.service.machines.results import MalformedResult, checked_result
 from outrider.tracing import OFF, Tracing
-
-PATIENCE: Final = 0.1
-"""Seconds after which a command is slow enough to check whether its client is still connected."""
 
 BUSY_SECONDS: Final = 1.0
 """Seconds after which a machine with too many commands may take another one."""
@@ -54,67 +51,10 @@ class ClientGone(OutriderError):
     """The client disconnected before the result arrived."""
 
 
-class _Pending:
-    """A command without a result yet."""
-
-    __slots__ = ("future", "machine_id")
-
-    def __init__(self, machine_id: str, future: asyncio.Future[CommandResult]) -> None:
-        self.machine_id = machine_id
-        self.future = future
-
-
-class PendingCommands:
-    """The commands of this node that wait for their results."""
-
-    def __init__(self) -> None:
-        self._pending: dict[str, _Pending] = {}
-        self._by_machine: dict[str, set[_Pending]] = {}
-        """Index by machine: when many machines are lost at once, each finds its own commands."""
-
-    def __iter__(self) -> Iterator[asyncio.Future[CommandResult]]:
-        return iter([pending.future for pending in self._pending.values()])
-
-    def add(self, machine_id: str, command_id: str) -> asyncio.Future[CommandResult]:
-        """Add a command; return the future of its result, which may fail with an `ApiError`."""
-        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
-        pending = self._pending[command_id] = _Pending(machine_id, future)
-        self._by_machine.setdefault(machine_id, set()).add(pending)
-        return future
-
-    def remove(self, command_id: str) -> None:
-        """Remove a command: it has ended, or nobody waits for it."""
-        pending = self._pending.pop(command_id)
-        of_machine = self._by_machine[pending.machine_id]
-        of_machine.remove(pending)
-        if not of_machine:
-            del self._by_machine[pending.machine_id]
-
-    def resolve(self, machine_id: str, result: CommandResult) -> None:
-        """Complete a command with a machine's result. A late result is dropped."""
-        pending = self._pending.get(result.id)
-        if pending is None or pending.machine_id != machine_id:
-            _log.debug("late result dropped", machine=machine_id, command=result.id)
-        elif not pending.future.done():
-            pending.future.set_result(result)
-
-    def connection_lost(self, machine_id: str) -> None:
-        """Fail all commands in flight on a machine whose socket is lost, with a 503."""
-        for pending in self._by_machine.get(machine_id, ()):
-            _fail(pending)
-
-    def command_lost(self, command_id: str) -> None:
-        """Fail a command with a 503: the node of its machine is lost."""
-        pending = self._pending.get(command_id)
-        if pending is not None:
-            _fail(pending)
-
-
 class Dispatcher:
     """Sends commands to machines.
 
     Args:
-        pending: the commands in flight; the relay completes them.
         timeout: seconds that a machine has to answer.
         drain_seconds: how long `drain` waits for commands in flight.
         tracing: begins the spans of commands.
@@ -125,14 +65,12 @@ class Dispatcher:
         *,
         presence: Presence,
         relay: CommandRelay,
-        pending: PendingCommands,
         timeout: float,
         drain_seconds: float = DRAIN_SECONDS,
         tracing: Tracing = OFF,
     ) -> None:
         self._presence = presence
         self._relay = relay
-        self._pending = pending
         self._timeout = timeout
         self._drain_seconds = drain_seconds
         self._tracing = tracing
@@ -185,13 +123,9 @@ class Dispatcher:
             result = await self._exchange(state, command, payload, gone, span.traceparent)
             return _checked(state, command, payload, result)
 
-    def connection_lost(self, machine_id: str) -> None:
-        """Fail all commands in flight on a machine whose socket is lost, with a 503."""
-        self._pending.connection_lost(machine_id)
-
     async def drain(self) -> None:
         """Wait until no command is in flight; after `drain_seconds` the rest fail with a 503."""
-        futures = list(self._pending)
+        futures = self._relay.pending()
         if not futures:
             return
         _, late = await asyncio.wait(futures, timeout=self._drain_seconds)
@@ -226,19 +160,10 @@ class Dispatcher:
             traceparent=traceparent,
         )
         # Before the frame is sent: the result may arrive before `send` returns.
-        future = self._pending.add(state.id, frame.id)
-        watcher: list[asyncio.Task[None]] = []
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout
-
-        def start_watching() -> None:
-            limit.reschedule(deadline)
-            watcher.append(asyncio.create_task(_fail_on_disconnect(future, gone)))
-
-        # Most results arrive before this timer, so that the time limit needs none of its own.
-        watch = loop.call_later(min(PATIENCE, self._timeout), start_watching)
+        future = self._relay.expect(state.id, frame.id)
+        watcher = asyncio.create_task(_fail_on_disconnect(future, gone), name="watch a client")
         try:
-            async with asyncio.timeout(None) as limit:
+            async with asyncio.timeout(self._timeout):
                 sent = await self._relay.send(state.id, frame)
                 if not sent and not await self._sent_later(state, frame):
                     raise _unreachable(state)
@@ -261,10 +186,7 @@ class Dispatcher:
                 safe_to_retry=not error.may_be_sent,
             ) from error
         finally:
-            watch.cancel()
-            for task in watcher:
-                task.cancel()
-            self._pending.remove(frame.id)
+            watcher.cancel()
             self._relay.completed(state.id, frame.id)
 
     async def _sent_later(self, state: MachineState, frame: Command) -> bool:
@@ -295,17 +217,6 @@ class Dispatcher:
         with suppress(TimeoutError, BusDown):
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._relay.send(machine_id, Cancel(id=command_id))
-
-
-def _fail(pending: _Pending) -> None:
-    if not pending.future.done():
-        pending.future.set_exception(
-            ApiError(
-                503,
-                "The machine's connection dropped before it answered; "
-                "what was asked may have been done. Try again in a moment",
-            )
-        )
 
 
 def _unreachable(state: MachineState) -> ApiError:

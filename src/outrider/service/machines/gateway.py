@@ -51,11 +51,10 @@ from outrider.service.cluster.relay import CommandRelay
 from outrider.service.database.engine import DATABASE_ERRORS, Database
 from outrider.service.http.error_response import respond
 from outrider.service.machines import views
-from outrider.service.machines.dispatch import Dispatcher
 from outrider.service.machines.machine_state import MachineState, TooMuchState
 from outrider.service.machines.presence import Presence
 from outrider.service.machines.store import machines
-from outrider.service.terminals.streams import MachineTerminals, Terminals
+from outrider.service.terminals.streams import LocalTerminals, MachineTerminals
 
 _MOVES_PER_SECOND: Final = 500
 _LONGEST_MOVE: Final = 10.0
@@ -311,9 +310,8 @@ class Gateway:
         *,
         database: Database,
         presence: Presence,
-        dispatcher: Dispatcher,
         relay: CommandRelay,
-        terminals: Terminals,
+        terminals: LocalTerminals,
         owner_of: OwnerOf,
         handshakes: Handshakes,
         take_event: TakeEvent,
@@ -326,7 +324,6 @@ class Gateway:
         self._owner_of = owner_of
         self._database = database
         self._presence = presence
-        self._dispatcher = dispatcher
         self._relay = relay
         self._terminals = terminals
         self._handshakes = handshakes
@@ -440,7 +437,7 @@ class Gateway:
             return
         self._presence.release(machine_id)
         if not mine.link.is_moving:
-            self._dispatcher.connection_lost(machine_id)
+            self._relay.connection_lost(machine_id)
         self._left_one()
         work = self._unregister_and_close(machine_id, mine)
         task = asyncio.create_task(work, name="close a socket")
@@ -510,7 +507,7 @@ class Gateway:
             return
         older = self._table.admit(machine, connection)
         if older is not None:
-            self._dispatcher.connection_lost(machine)  # commands in flight on it get no result
+            self._relay.connection_lost(machine)  # commands in flight on it get no result
             self._end_terminals(machine, older)
             await older.close()
         try:
@@ -564,7 +561,7 @@ class Gateway:
             if self._table.remove(machine, connection):  # no newer one, and none elsewhere
                 self._presence.connection_lost(machine)
                 if not link.is_moving:
-                    self._dispatcher.connection_lost(machine)
+                    self._relay.connection_lost(machine)
                 self._left_one()
             await self._relay.unregister(machine, connection, has_moved=link.is_moving)
             _log.info("machine dropped", machine=machine)
@@ -637,7 +634,7 @@ class Gateway:
         if connection is None:
             await self._relay.close_elsewhere(state.id, code, reason)
             return
-        self._dispatcher.connection_lost(state.id)
+        self._relay.connection_lost(state.id)
         self._end_terminals(state.id, connection)
         self._left_one()
         await self._relay.unregister(state.id, connection, has_moved=False)

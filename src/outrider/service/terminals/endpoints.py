@@ -25,11 +25,11 @@ from outrider.service.http.endpoint import Call, Endpoint, SocketKind
 from outrider.service.http.sockets import Close, Conversation, Socket
 from outrider.service.machines.dispatch import Dispatcher
 from outrider.service.machines.machine_state import MachineState
+from outrider.service.terminals.relay import TerminalRelay
 from outrider.service.terminals.streams import (
     RESTART,
     TRY_AGAIN,
     UNSUPPORTED,
-    Terminals,
     TerminalStream,
     TerminalStreamClosed,
 )
@@ -114,7 +114,7 @@ class TerminalServices:
     """What the handlers of terminals use; `timeout` is how long a machine may take, in seconds."""
 
     dispatcher: Dispatcher
-    terminals: Terminals
+    terminals: TerminalRelay
     timeout: float
 
 

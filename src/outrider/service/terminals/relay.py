@@ -9,17 +9,17 @@ The messages of a stream are those of `contract.link.terminals`, with the same w
 direction, so what waits for the bus is bounded. Each side numbers its messages: the bus may repeat
 one (it is ignored), and lose some (the stream is closed).
 
-Crash windows. A stream that the other node has not named for `lost_after` seconds is closed: that
-node is dead, or does not know the stream. Each side measures this time in its own reports, as it
-receives none while it is frozen itself. When the bus is down, all relayed streams are closed. In
-both cases the client opens its terminal again.
+Crash windows. A stream that the other node has not named for `lost_after` seconds is closed
+(`Lifetimes`): that node is dead, or does not know the stream. When the bus is down, all relayed
+streams are closed. In both cases the client opens its terminal again.
 """
 
 import asyncio
 import secrets
-from collections import deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import msgspec
 import structlog
@@ -37,125 +37,36 @@ from outrider.contract.link.terminals import (
     Resize,
     StreamCode,
 )
-from outrider.service.cluster.bus import Bus, BusDown
-from outrider.service.terminals.streams import TRY_AGAIN, Line, TerminalStreamClosed, Viewer
+from outrider.service.cluster.bus import BusDown
+from outrider.service.cluster.messages import Alive, Message, OpenStream, Relayed
+from outrider.service.cluster.transport import Lifetimes, Transport
+from outrider.service.terminals.streams import (
+    TRY_AGAIN,
+    Line,
+    LocalTerminals,
+    TerminalStream,
+    TerminalStreamClosed,
+    Viewer,
+)
 
 _REPORTED_FROM: Final = WINDOW // 8
 """Bytes consumed before they are reported to the machine's node."""
-
-_MAX_WAITING: Final = 256
-"""Messages that wait for the bus to another node before a viewer's resize waits too."""
 
 _LOST: Final = "The connection between the service's nodes was lost: open it again in a moment"
 
 _log = structlog.get_logger(__name__)
 
 
-# The messages between nodes. Their tags and the order of their fields are the wire format.
-
-
-class OpenStream(msgspec.Struct, tag="open", array_like=True, frozen=True):
-    """To the machine's node: open a stream; `node` is the sender, `request` an `Open` as JSON."""
-
-    node: str
-    stream: str
-    machine: str
-    request: bytes
-
-
-class Relayed(msgspec.Struct, tag="message", array_like=True, frozen=True):
-    """Either way: message number `sequence` of a stream, as the codec encodes it."""
-
-    stream: str
-    sequence: int
-    message: bytes
-
-
-class Alive(msgspec.Struct, tag="alive", array_like=True, frozen=True):
-    """Either way, every second: the streams with the receiver that the sender has."""
-
-    streams: list[str]
-
-
-_decoder: Final = msgspec.msgpack.Decoder(OpenStream | Relayed | Alive)
-_encode: Final = msgspec.msgpack.Encoder().encode
 _open_decoder: Final = msgspec.json.Decoder(Open)
 
 
-class LocalTerminals(Protocol):
-    """Opens streams to machines of this node; see `terminals.Terminals.open_here`."""
-
-    def open_here(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
-        """Open a stream; None if the machine has no socket here."""
-
-
-class _Outbox:
-    """The messages that wait for the bus to one node, sent in order by one task."""
-
-    def __init__(self, bus: Bus, node: str, failed: Callable[[str], None]) -> None:
-        self._bus = bus
-        self._node = node
-        self._failed = failed
-        self._waiting: deque[bytes] = deque()
-        self._has_room = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing waits or is being sent."""
-        return not self._waiting and (self._task is None or self._task.done())
-
-    @property
-    def is_full(self) -> bool:
-        """Whether `_MAX_WAITING` messages wait."""
-        return len(self._waiting) >= _MAX_WAITING
-
-    def post(self, message: OpenStream | Relayed | Alive) -> None:
-        """Send a message soon."""
-        self._waiting.append(_encode(message))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send(), name="relay terminals")
-
-    async def wait_for_room(self) -> None:
-        """Return once fewer than `_MAX_WAITING` messages wait."""
-        while self.is_full:
-            self._has_room.clear()
-            await self._has_room.wait()
-
-    def close(self) -> None:
-        """Drop what waits."""
-        self._waiting.clear()
-        self._has_room.set()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _send(self) -> None:
-        while self._waiting:
-            message = self._waiting.popleft()
-            if not self.is_full:
-                self._has_room.set()
-            try:
-                receivers = await self._bus.publish(_channel(self._node), message)
-            except BusDown as error:
-                _log.warning("relaying terminals failed", node=self._node, error=str(error))
-                receivers = 0
-            if not receivers:
-                self._failed(self._node)
-                return
-
-
 class _End:
-    """One node's end of a relayed stream.
+    """One node's end of a relayed stream; `relay` has all ends of the node."""
 
-    Attributes:
-        silence: reports that this node has sent since the last one that named the stream arrived.
-    """
-
-    def __init__(self, stream: str, node: str, outbox: _Outbox) -> None:
+    def __init__(self, stream: str, node: str, relay: "TerminalRelay") -> None:
         self.stream = stream
         self.node = node
-        self.silence = 0
-        self._outbox = outbox
+        self._relay = relay
         self._sent = 0
         self._received = 0
 
@@ -169,11 +80,11 @@ class _End:
     def post(self, message: codec.StreamMessage) -> None:
         """Send a message to the other end."""
         self._sent += 1
-        self._outbox.post(Relayed(self.stream, self._sent, codec.encode(1, message)))
+        self._relay.post(self.node, Relayed(self.stream, self._sent, codec.encode(1, message)))
 
     async def wait_for_room(self) -> None:
         """Wait while too many messages wait for the bus."""
-        await self._outbox.wait_for_room()
+        await self._relay.wait_for_room(self.node)
 
     def receive(self, message: codec.StreamMessage) -> bool:
         """Handle a message of the other end; return whether the stream goes on."""
@@ -187,12 +98,9 @@ class _End:
 class _RemoteLine(_End):
     """The client's end: what a viewer does with a stream of another node's machine."""
 
-    def __init__(
-        self, stream: str, node: str, outbox: _Outbox, viewer: Viewer, forget: Callable[[str], None]
-    ) -> None:
-        super().__init__(stream, node, outbox)
+    def __init__(self, stream: str, node: str, relay: "TerminalRelay", viewer: Viewer) -> None:
+        super().__init__(stream, node, relay)
         self._viewer = viewer
-        self._forget = forget
         self._room = WINDOW
         self._ungranted = 0  # bytes received and not granted again
         self._consumed = 0  # those of them that are consumed
@@ -217,7 +125,7 @@ class _RemoteLine(_End):
 
     def close(self) -> None:
         self.post(Closed(code=StreamCode.ENDED))
-        self._forget(self.stream)
+        self._relay.forget(self.stream)
 
     def receive(self, message: codec.StreamMessage) -> bool:
         match message:
@@ -243,11 +151,8 @@ class _RemoteLine(_End):
 class _RemoteViewer(_End):
     """The machine's end: the viewer of a stream for a client on another node."""
 
-    def __init__(
-        self, stream: str, node: str, outbox: _Outbox, forget: Callable[[str], None]
-    ) -> None:
-        super().__init__(stream, node, outbox)
-        self._forget = forget
+    def __init__(self, stream: str, node: str, relay: "TerminalRelay") -> None:
+        super().__init__(stream, node, relay)
         self.line: Line | None = None
         self._room = WINDOW  # what the other end may still send
 
@@ -268,7 +173,7 @@ class _RemoteViewer(_End):
 
     def closed(self, code: int, reason: str) -> None:
         self.post(Closed(code=code, reason=reason))
-        self._forget(self.stream)
+        self._relay.forget(self.stream)
 
     # As the end of the relay
 
@@ -295,10 +200,9 @@ class _RemoteViewer(_End):
 
 
 class TerminalRelay:
-    """Opens streams to machines of other nodes, and serves theirs to machines of this one.
+    """Opens terminals on machines of all nodes, and serves those of other nodes' clients.
 
     Args:
-        node: this node's id.
         node_of: returns the node that has a machine's socket; None if none has it.
         local: the machines with a socket here.
         report_interval: seconds between the reports of streams.
@@ -307,97 +211,96 @@ class TerminalRelay:
 
     def __init__(
         self,
-        bus: Bus,
-        node: str,
+        transport: Transport,
         node_of: Callable[[str], Awaitable[str | None]],
         local: LocalTerminals,
         *,
         report_interval: float = 1.0,
         lost_after: float = 5.0,
     ) -> None:
-        self._bus = bus
-        self._node = node
+        self._transport = transport
         self._node_of = node_of
         self._local = local
         self._report_interval = report_interval
-        self._lost_after = round(lost_after / report_interval)
+        self._lifetimes = Lifetimes(round(lost_after / report_interval), self._lose)
         self._ends: dict[str, _End] = {}
-        self._outboxes: dict[str, _Outbox] = {}
 
     def count(self) -> int:
         """Return how many streams have an end here."""
         return len(self._ends)
 
-    async def open(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
-        """Open a stream; None if no other node has the machine.
+    async def open(self, machine_id: str, request: Open) -> TerminalStream | None:
+        """Return a stream that is open; None if no node has a socket of the machine.
 
         Raises:
-            BusDown: the other nodes cannot be reached.
+            TerminalStreamClosed: the machine has refused it.
+            BusDown: the machine's node cannot be reached.
         """
-        if not self._bus.is_shared:
+        stream = TerminalStream()
+        stream.line = self._local.open(machine_id, request, stream)
+        if stream.line is None and self._transport.is_shared:
+            stream.line = await self._open_elsewhere(machine_id, request, stream)
+        if stream.line is None:
             return None
-        node = await self._node_of(machine_id)
-        if node is None or node == self._node:
-            return None
-        if not self._bus.is_up:
-            raise BusDown("The machine's answer would not be received")
-        outbox, stream = self._outbox(node), secrets.token_hex(12)
-        line = _RemoteLine(stream, node, outbox, viewer, self._forget)
-        self._ends[stream] = line
-        outbox.post(OpenStream(self._node, stream, machine_id, msgspec.json.encode(request)))
-        return line
+        try:
+            await stream.wait_opened()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     async def run(self) -> None:
         """Receive messages of other nodes and report streams to them, until cancelled."""
-        if not self._bus.is_shared:
+        if not self._transport.is_shared:
             return
-        await self._bus.subscribe(_channel(self._node), self._on_message)
-        try:
+        async with self._transport.subscribed(_topic(self._transport.node), self._on_message):
             while True:
                 await asyncio.sleep(self._report_interval)
-                self._report()
-                self._give_up_lost()
-        finally:
-            await self._bus.unsubscribe(_channel(self._node), self._on_message)
-            for outbox in self._outboxes.values():
-                outbox.close()
+                streams: defaultdict[str, list[str]] = defaultdict(list)
+                for end in self._ends.values():
+                    streams[end.node].append(end.stream)
+                for node, names in streams.items():
+                    self.post(node, Alive(names))
+                self._lifetimes.tick()
 
     def bus_down(self) -> None:
         """Close all relayed streams: some of their messages may have been lost."""
-        for node in list(self._outboxes):
+        for node in {end.node for end in self._ends.values()}:
             self._node_lost(node)
 
-    def _report(self) -> None:
-        streams: dict[str, list[str]] = {node: [] for node in self._outboxes}
-        for end in self._ends.values():
-            streams[end.node].append(end.stream)
-        for node, of_node in streams.items():
-            outbox = self._outboxes[node]
-            if of_node and not outbox.is_full:
-                outbox.post(Alive(of_node))
-            elif not of_node and outbox.is_idle:
-                del self._outboxes[node]
+    def post(self, node: str, message: OpenStream | Relayed | Alive) -> None:
+        """Send a message to a node soon; if that fails, the streams with the node are closed."""
+        self._transport.post(_topic(node), message, on_failed=partial(self._node_lost, node))
 
-    def _give_up_lost(self) -> None:
-        for end in list(self._ends.values()):
-            end.silence += 1
-            if end.silence > self._lost_after:
-                self._lose(end)
+    async def wait_for_room(self, node: str) -> None:
+        """Wait while too many messages to a node wait for the bus."""
+        await self._transport.wait_for_room(_topic(node))
 
-    def _on_message(self, data: bytes) -> None:
-        """Handle a message on this node's channel; never raises."""
-        try:
-            message = _decoder.decode(data)
-        except msgspec.DecodeError as error:  # of a newer release
-            _log.warning("message of another node dropped", error=str(error))
-            return
+    def forget(self, stream: str) -> None:
+        """Remove an end that is closed."""
+        self._ends.pop(stream, None)
+        self._lifetimes.remove(stream)
+
+    async def _open_elsewhere(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
+        """Open a stream to a machine of another node; None if none has it."""
+        node = await self._node_of(machine_id)
+        if node is None or node == self._transport.node:
+            return None
+        if not self._transport.is_up:
+            raise BusDown("The machine's answer would not be received")
+        line = _RemoteLine(secrets.token_hex(12), node, self, viewer)
+        self._add(line)
+        encoded = msgspec.json.encode(request)
+        self.post(node, OpenStream(self._transport.node, line.stream, machine_id, encoded))
+        return line
+
+    def _on_message(self, message: Message) -> None:
+        """Handle a message on this node's topic."""
         match message:
             case OpenStream():
                 self._open_for(message)
             case Alive(streams):
-                for stream in streams:
-                    if stream in self._ends:
-                        self._ends[stream].silence = 0
+                self._lifetimes.reported(streams)
             case Relayed(stream, sequence, content):
                 end = self._ends.get(stream)
                 if end is not None:
@@ -407,11 +310,10 @@ class TerminalRelay:
         """Open a stream for a client of another node."""
         if message.stream in self._ends:
             return  # repeated by the bus
-        outbox = self._outbox(message.node)
-        viewer = _RemoteViewer(message.stream, message.node, outbox, self._forget)
+        viewer = _RemoteViewer(message.stream, message.node, self)
         try:
             request = _open_decoder.decode(message.request)
-            line = self._local.open_here(message.machine, request, viewer)
+            line = self._local.open(message.machine, request, viewer)
         except TerminalStreamClosed as error:
             viewer.closed(error.code, error.reason)
             return
@@ -422,13 +324,13 @@ class TerminalRelay:
             viewer.closed(TRY_AGAIN, "The machine is connecting to another node: try again")
             return
         viewer.line = line
-        self._ends[message.stream] = viewer
+        self._add(viewer)
 
     def _receive(self, end: _End, sequence: int, content: bytes) -> None:
         is_next = end.is_next(sequence)
         if is_next is None:
             return
-        end.silence = 0
+        self._lifetimes.reported([end.stream])
         try:
             _, message = codec.decode(content)
             goes_on = is_next and (message is None or end.receive(message))
@@ -437,32 +339,26 @@ class TerminalRelay:
             is_next = goes_on = False
         if not is_next:
             end.post(Closed(code=TRY_AGAIN, reason=_LOST))
-            self._lose(end)
+            self._lose(end.stream)
         elif not goes_on:
-            self._forget(end.stream)
+            self.forget(end.stream)
 
-    def _outbox(self, node: str) -> _Outbox:
-        outbox = self._outboxes.get(node)
-        if outbox is None:
-            outbox = self._outboxes[node] = _Outbox(self._bus, node, self._node_lost)
-        return outbox
+    def _add(self, end: _End) -> None:
+        self._ends[end.stream] = end
+        self._lifetimes.add(end.stream)
 
     def _node_lost(self, node: str) -> None:
         """Close the streams with a node that messages do not reach."""
-        outbox = self._outboxes.pop(node, None)
-        if outbox is not None:
-            outbox.close()
+        self._transport.drop_posted(_topic(node))
         for end in list(self._ends.values()):
             if end.node == node:
-                self._lose(end)
+                self._lose(end.stream)
 
-    def _lose(self, end: _End) -> None:
-        self._forget(end.stream)
+    def _lose(self, stream: str) -> None:
+        end = self._ends[stream]
+        self.forget(stream)
         end.lost()
 
-    def _forget(self, stream: str) -> None:
-        self._ends.pop(stream, None)
 
-
-def _channel(node: str) -> str:
+def _topic(node: str) -> str:
     return f"terminals {node}"

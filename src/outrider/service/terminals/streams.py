@@ -1,7 +1,7 @@
 """Terminals of the machines, for clients of any node.
 
     client's WebSocket ── TerminalStream ─┬─ (same node) ───────────────────────┐
-                                          └─ terminal_relay ═ bus ═ terminal_relay
+                                          └─ TerminalRelay ═ bus ═ TerminalRelay
                                                                                 │
                                               machine's socket ── MachineTerminals
 
@@ -94,14 +94,12 @@ class MachineTerminals:
         is_supported: whether the machine agent takes these messages.
     """
 
-    __slots__ = ("_send", "_sending", "_streams", "_viewers", "is_supported")
-
     def __init__(
         self, send: Callable[[bytes], Awaitable[None]], *, is_supported: bool = True
     ) -> None:
         self.is_supported = is_supported
         self._send = send
-        self._streams: TerminalStreams | None = None  # few machines have any
+        self._streams = TerminalStreams(is_machine=False)
         self._viewers: dict[int, Viewer] = {}
         self._sending: asyncio.Task[None] | None = None
 
@@ -115,8 +113,6 @@ class MachineTerminals:
             raise TerminalStreamClosed(
                 UNSUPPORTED, "This machine's agent has no live terminals yet: update it"
             )
-        if self._streams is None:
-            self._streams = TerminalStreams(is_machine=False)
         number = self._streams.open(request)
         if number is None:
             raise TerminalStreamClosed(
@@ -133,8 +129,6 @@ class MachineTerminals:
         Raises:
             DecodeError: close the machine's connection.
         """
-        if self._streams is None:
-            self._streams = TerminalStreams(is_machine=False)
         try:
             self._streams.receive(message)
         finally:
@@ -157,37 +151,34 @@ class MachineTerminals:
     def end(self, code: int, reason: str) -> None:
         """Close all streams: the socket has ended."""
         viewers, self._viewers = self._viewers, {}
+        self._streams = TerminalStreams(is_machine=False)
         for viewer in viewers.values():
             viewer.closed(code, reason)
-        self._streams = None
         if self._sending is not None:
             self._sending.cancel()
 
     def room(self, stream: int) -> int:
         """Return how many bytes of input a stream takes now."""
-        return 0 if self._streams is None else self._streams.room(stream)
+        return self._streams.room(stream)
 
     def send(self, stream: int, data: bytes) -> None:
         """Send input, at most `room` bytes."""
-        if self._streams is not None:
-            self._streams.send(stream, data)
-            self._wake()
+        self._streams.send(stream, data)
+        self._wake()
 
     def resize(self, stream: int, columns: int, rows: int) -> None:
         """Send the size of the viewer's screen; of several that wait, the newest."""
-        if self._streams is not None:
-            self._streams.resize(stream, columns, rows)
-            self._wake()
+        self._streams.resize(stream, columns, rows)
+        self._wake()
 
     def consumed(self, stream: int, count: int) -> None:
         """Report that output is passed on: the machine may send as much again."""
-        if self._streams is not None:
-            self._streams.consumed(stream, count)
-            self._wake()
+        self._streams.consumed(stream, count)
+        self._wake()
 
     def close(self, stream: int) -> None:
         """End a stream: its viewer has left."""
-        if self._viewers.pop(stream, None) is not None and self._streams is not None:
+        if self._viewers.pop(stream, None) is not None:
             self._streams.close(stream, StreamCode.ENDED)
             self._wake()
 
@@ -198,7 +189,7 @@ class MachineTerminals:
     async def _send_waiting(self) -> None:
         """Send what waits, one message at a time, so that frames of the link get in between."""
         try:
-            while self._streams is not None and (message := self._streams.next_message()):
+            while message := self._streams.next_message():
                 await self._send(message)
         except ConnectionError:
             pass  # the end of the socket is reported by `end`
@@ -206,8 +197,6 @@ class MachineTerminals:
 
 class _LocalLine:
     """The stream of a viewer on the machine's own node."""
-
-    __slots__ = ("_number", "_terminals")
 
     def __init__(self, terminals: MachineTerminals, number: int) -> None:
         self._terminals = terminals
@@ -337,26 +326,10 @@ class TerminalStream:
         self._writable.set()
 
 
-class Relay(Protocol):
-    """Opens streams to machines of other nodes; see `terminal_relay`."""
-
-    async def open(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
-        """Open a stream; None if no other node has the machine.
-
-        Raises:
-            BusDown: the other nodes cannot be reached.
-        """
-
-
-class Terminals:
-    """The machines with a socket on this node, and the streams to machines of all nodes.
-
-    Attributes:
-        relay: leads to the machines of other nodes; None if there are none.
-    """
+class LocalTerminals:
+    """The machines with a socket on this node."""
 
     def __init__(self) -> None:
-        self.relay: Relay | None = None
         self._machines: dict[str, MachineTerminals] = {}
 
     def attach(self, machine_id: str, terminals: MachineTerminals) -> None:
@@ -372,7 +345,7 @@ class Terminals:
         else:
             terminals.end(TRY_AGAIN, "The machine's connection dropped: open it again in a moment")
 
-    def open_here(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
+    def open(self, machine_id: str, request: Open, viewer: Viewer) -> Line | None:
         """Open a stream to a machine with a socket on this node; None if it has none.
 
         Raises:
@@ -380,23 +353,3 @@ class Terminals:
         """
         terminals = self._machines.get(machine_id)
         return None if terminals is None else terminals.open(request, viewer)
-
-    async def open(self, machine_id: str, request: Open) -> TerminalStream | None:
-        """Return a stream that is open; None if no node has a socket of the machine.
-
-        Raises:
-            TerminalStreamClosed: the machine has refused it.
-            BusDown: the machine's node cannot be reached.
-        """
-        stream = TerminalStream()
-        stream.line = self.open_here(machine_id, request, stream)
-        if stream.line is None and self.relay is not None:
-            stream.line = await self.relay.open(machine_id, request, stream)
-        if stream.line is None:
-            return None
-        try:
-            await stream.wait_opened()
-        except BaseException:
-            stream.close()
-            raise
-        return stream
