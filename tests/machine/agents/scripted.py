@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outrider.contract.commands import ChatInput
-from outrider.contract.errors import ApiError, bad_request
+from outrider.contract.errors import ApiError
 from outrider.contract.ids import new_id
 from outrider.contract.resources import ActionOption, Message, PendingAction
 from outrider.contract.resources import Provider as Description
-from outrider.machine.agents.adapter import ChatObserver, Observation, Observer
+from outrider.machine.agents.adapter import Adapter, Agent, ChatObserver, Observation, Observer
+from outrider.machine.agents.provider import Provider
 from outrider.machine.agents.provider_spec import ProviderSpec
 from outrider.machine.sessions.record import SessionRecord
 
@@ -20,14 +21,11 @@ OPTIONS = [
 ]
 
 
-class ScriptedAdapter:
+class ScriptedAdapter(Adapter, Agent):
     """Does what the test says, and remembers what it was told."""
 
-    answer_timeout = 5.0
-    camera = None
-    terminal = None
-
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self.kind = kind
         self.name = kind.title()
         self.agents = {kind: self}
@@ -63,13 +61,14 @@ class ScriptedAdapter:
 
     def observe(self, observer: Observer) -> None:
         self.observer = observer
-        observer(self.kind, self.first)
+        self._notify()
+
+    def _notify(self) -> None:
+        assert self.observer is not None
+        self.observer(self.kind, self.first)
 
     async def ready(self) -> None:
         await self.is_ready.wait()
-
-    async def show(self) -> None:
-        pass
 
     def check(self, message: ChatInput) -> None:
         if self.never is not None:
@@ -133,9 +132,6 @@ class ScriptedAdapter:
     async def close(self) -> None:
         self.closed = True
 
-    async def change(self, values: Mapping[str, str | bool]) -> None:
-        raise bad_request("a robot has no controls", "controls")
-
     async def detach(self) -> None:
         self.detached = True
 
@@ -143,7 +139,7 @@ class ScriptedAdapter:
         return dict(self.proof)
 
 
-class ScriptedProvider:
+class ScriptedProvider(Provider):
     """Launches scripted agents."""
 
     def __init__(self, kind: str = "robot") -> None:

@@ -1,4 +1,4 @@
-"""The interface between a session and the kind of agent that it drives.
+"""The base of every kind of agent: what a session does with it, and what most kinds do the same.
 
 For every kind of agent (terminal, protocol, IDE page), the adapter only observes, delivers and
 reads; the agent core decides what may be done and when. Except for `messages`, at most
@@ -6,11 +6,13 @@ one method of an adapter's agents is called at a time. `deliver`, `choose` and `
 right after `ready`, as is `interrupt`; for `deliver`, `show` is called in between.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from outrider.contract.commands import ChatInput, Picture, Screen
+from outrider.contract.errors import bad_request
 from outrider.contract.resources import (
     ActionOption,
     AgentStatus,
@@ -21,6 +23,7 @@ from outrider.contract.resources import (
     SummaryItem,
 )
 from outrider.machine.agents.pane import Pane
+from outrider.machine.sessions.record import SessionRecord
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,12 @@ class Terminal(Protocol):
         """
 
 
-class Agent(Protocol):
-    """The operations of a session on one agent."""
+class Agent(ABC):
+    """The operations of a session on one agent. `name` is for people."""
 
-    @property
-    def name(self) -> str:
-        """Its name, for people."""
+    name: str
 
+    @abstractmethod
     async def ready(self) -> None:
         """Return once the agent can be acted upon and its current state was observed.
 
@@ -110,20 +112,21 @@ class Agent(Protocol):
             ApiError: 500, the agent cannot be reached.
         """
 
-    async def show(self) -> None:
+    async def show(self) -> None:  # noqa: B027  # most agents always accept a message
         """Make the agent's chat accept a message; a question that appears is observed.
 
         Raises:
             ApiError: 500, the chat could not be opened.
         """
 
-    def check(self, message: ChatInput) -> None:
+    def check(self, message: ChatInput) -> None:  # noqa: B027  # most agents take any message
         """Check that the agent can accept such a message at all; called before it is queued.
 
         Raises:
             ApiError: 400, it cannot; the text says what to change.
         """
 
+    @abstractmethod
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Deliver a message; return once the agent has accepted it.
 
@@ -139,6 +142,7 @@ class Agent(Protocol):
             ApiError: 500, the agent did not accept it; its input is empty.
         """
 
+    @abstractmethod
     async def choose(self, action: PendingAction, option: ActionOption) -> bool:
         """Choose `option` once; if the agent does not offer it, do nothing and return false.
 
@@ -155,7 +159,9 @@ class Agent(Protocol):
             ApiError: 400, there is no such control, or it has no such value;
                 500, the agent did not react.
         """
+        raise bad_request(f"{self.name} has no controls: {', '.join(values)}", "controls")
 
+    @abstractmethod
     async def interrupt(self) -> None:
         """Interrupt the current turn, and the question that the agent asks in it.
 
@@ -165,6 +171,7 @@ class Agent(Protocol):
             ApiError: 400, this agent cannot be interrupted; 500, it cannot be reached.
         """
 
+    @abstractmethod
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat, oldest first; index, id and timestamp never change."""
 
@@ -173,7 +180,9 @@ class Agent(Protocol):
 
         Empty for an agent that shows its messages only when they are complete.
         """
+        return {}
 
+    @abstractmethod
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         """Return the messages from index `start` on that will not change, as they were last read.
 
@@ -182,31 +191,29 @@ class Agent(Protocol):
         """
 
 
-class Adapter(Protocol):
-    """Drives one running agent, or an IDE with several.
+class Adapter(ABC):
+    """Drives one running agent, or an IDE with several. Created by a `Provider`.
 
-    Created by `launch` or `restore` of a `Provider`. The adapter of a single agent is also its
-    `Agent`.
+    Attributes:
+        agents: the agents by type; the first one is the default.
+        answer_timeout: seconds within which an answered question must disappear.
+        camera: takes pictures of its window, None if it has no window.
+        terminal: the terminal that it runs in, None if it runs in none.
     """
 
-    @property
-    def agents(self) -> Mapping[str, Agent]:
-        """The agents by type; the first one is the default."""
+    agents: Mapping[str, Agent]
+    answer_timeout: ClassVar[float] = 5.0
+    camera: Camera | None = None
+    terminal: Terminal | None = None
 
-    @property
-    def answer_timeout(self) -> float:
-        """Seconds within which an answered question must disappear."""
-
-    @property
-    def camera(self) -> Camera | None:
-        """The camera for its window, None if it has no window."""
-
-    @property
-    def terminal(self) -> Terminal | None:
-        """The terminal that it runs in, None if it runs in none."""
+    def __init__(self) -> None:
+        self._observer: Observer | None = None
+        self._chat_observer: ChatObserver | None = None
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with the current state of each agent now, and after every change."""
+        self._observer = observer
+        self._notify()
 
     def observe_chats(self, observer: ChatObserver) -> None:
         """Call `observer` after a chat has changed; called before `observe`.
@@ -214,10 +221,21 @@ class Adapter(Protocol):
         A message that completes before its turn ends is complete before the end is observed,
         unless the chat can only be read after that.
         """
+        self._chat_observer = observer
 
+    @abstractmethod
+    def _notify(self) -> None:
+        """Call the observer, if there is one, with the current state of each agent."""
+
+    def _chat_changed(self, kind: str) -> None:
+        if self._chat_observer is not None:
+            self._chat_observer(kind)
+
+    @abstractmethod
     async def close(self) -> None:
         """End the agent and all its processes; `messages` returns its chat after it. Idempotent."""
 
+    @abstractmethod
     async def detach(self) -> None:
         """Stop observing within 4 s, because the daemon is stopping.
 
@@ -225,5 +243,47 @@ class Adapter(Protocol):
         the state that `restore` needs is kept.
         """
 
+    @abstractmethod
     def evidence(self) -> dict[str, Any]:
         """Return what the status was derived from, for the debug bundle (JSON values)."""
+
+
+class SingleAgentAdapter(Adapter, Agent):
+    """The adapter of a single agent, which is also its `Agent`."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        super().__init__()
+        self._record = record
+        self.name = record.name
+        self.agents = {record.type: self}
+
+    def _notify(self) -> None:
+        if self._observer is not None:
+            self._observer(self._record.type, self._observation())
+
+    @abstractmethod
+    def _observation(self) -> Observation:
+        """Return the current state of the agent."""
+
+
+class AdapterState:
+    """A typed view of a record's `adapter_state`; the caller saves the record after a change."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.values = record.adapter_state
+
+
+class StateText:
+    """A text in an `AdapterState` under a key, which never changes; None if it is not there."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __get__(self, state: AdapterState, _: type[AdapterState]) -> str | None:
+        return state.values.get(self._key)
+
+    def __set__(self, state: AdapterState, value: str | None) -> None:
+        if value is None:
+            state.values.pop(self._key, None)
+        else:
+            state.values[self._key] = value

@@ -135,20 +135,23 @@ class ProviderSpec(Part, kw_only=True):
                 return hint.text
         return None
 
-    def environment_from(
-        self, inherited: Mapping[str, str], private_prefixes: tuple[str, ...]
-    ) -> dict[str, str]:
+    def words(self, args: list[str], model: str | None, values: Mapping[str, str]) -> list[str]:
+        """Return the program and its arguments, with the placeholders replaced."""
+        words = [*self.command[1:], *args, *(self.model_args if model else [])]
+        return [self.program, *(fill_placeholders(word, values) for word in words)]
+
+    def environment_from(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the agent's environment: `inherited` with the changes of the file.
 
-        Variables whose names start with one of `private_prefixes` are removed. So are those with
-        the daemon's working directory, which some agents (opencode) would use as their own.
+        Outrider's own variables and those of a tmux around the daemon are removed. So are those
+        with the daemon's working directory, which some agents (opencode) would use as their own.
         """
         changes = self.environment
         unset = {*changes.unset, "PWD", "OLDPWD"}
         environment = {
             name: value
             for name, value in inherited.items()
-            if not name.startswith(private_prefixes) and name not in unset
+            if not name.startswith(("OUTRIDER_", "TMUX")) and name not in unset
         }
         return environment | changes.set
 
@@ -234,9 +237,9 @@ def _read(path: Path) -> ProviderTable:
         text = _content(path)
         fields = msgspec.toml.decode(text, type=dict[str, Any])
     except (OSError, ValueError, RecursionError) as error:  # among them what TOML and UTF-8 raise
-        found = _TYPE_LINE.search(text.decode("utf-8", "replace"))
+        match = _TYPE_LINE.search(text.decode("utf-8", "replace"))
         problem = ProviderFileError(path, f"not a readable TOML file: {error}")
-        return ProviderTable(found[1] if found else _name(path), path, {}, problem)
+        return ProviderTable(match[1] if match else _name(path), path, {}, problem)
     named = fields.get("type")
     if not isinstance(named, str) or not re.search(_TYPE, named):
         named = _name(path)  # the decoding tells what is wrong

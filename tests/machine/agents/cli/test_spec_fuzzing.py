@@ -127,7 +127,7 @@ def check(files: dict[str, bytes]) -> Providers:
                 assert str(providers.path(kind)) in described.error
                 continue
             spec = provider.spec
-            environment = spec.environment_from({"A": "b"}, ())
+            environment = spec.environment_from({"A": "b"})
             words = [*spec.command, *spec.args, *spec.model_args, *chain(*environment.items())]
             assert not [word for word in words if "\0" in word]
             assert not [name for name in environment if not name or "=" in name]

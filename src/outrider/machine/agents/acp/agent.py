@@ -32,23 +32,16 @@ from outrider.machine.agents.acp.process import AgentLifecycle
 from outrider.machine.agents.acp.spec import AcpSpec, Timeouts
 from outrider.machine.agents.acp.terminals import AgentTerminals
 from outrider.machine.agents.acp.turn import AcpTurn, prompt_of
-from outrider.machine.agents.adapter import ChatObserver, NoteRefusal, Observation, Observer
+from outrider.machine.agents.adapter import NoteRefusal, Observation, SingleAgentAdapter
 from outrider.machine.sessions.chat_log import ChatLog
 from outrider.machine.sessions.record import SessionRecord
 
 CANCEL_TIMEOUT: Final = 1.0
 """Seconds that an agent has to end its turn before its process is ended."""
 
-ANSWER_TIMEOUT: Final = 5.0
-"""Seconds within which an approval that was answered must be gone; here it is gone at once."""
 
-
-class AcpAgent:
+class AcpAgent(SingleAgentAdapter):
     """A running agent, or an agent that has ended and whose chat can still be read."""
-
-    answer_timeout = ANSWER_TIMEOUT
-    camera = None
-    terminal = None
 
     def __init__(
         self,
@@ -60,15 +53,16 @@ class AcpAgent:
         note_refusal: NoteRefusal,
         timeouts: Timeouts,
     ) -> None:
+        super().__init__(record)
         self._spec = spec
-        self._record = record
-        self.name = record.name
-        self.agents = {record.type: self}
         self._chat_log = chat_log
         terminals = AgentTerminals(record.path, environment)
         self._approvals = Approvals(self._notify)
         self._chat = AcpChat(
-            chat_log, spec.notices_pattern(), terminals, on_change=self._chat_changed
+            chat_log,
+            spec.notices_pattern(),
+            terminals,
+            on_change=partial(self._chat_changed, record.type),
         )
         self._client = Client(
             AgentFiles(record.path),
@@ -97,33 +91,16 @@ class AcpAgent:
             on_change=self._lifecycle_changed,
             timeouts=timeouts,
         )
-        self._observer: Observer | None = None
-        self._chat_observer: ChatObserver | None = None
         self._turn: AcpTurn | None = None
         self._turn_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
         self._stop_reason: str | None = None
 
-    # The interface of an adapter and of its agent
-
-    def observe(self, observer: Observer) -> None:
-        """Call `observer` with the present state, and after every change."""
-        self._observer = observer
-        self._notify()
-
-    def observe_chats(self, observer: ChatObserver) -> None:
-        """Call `observer` after every change of the chat."""
-        self._chat_observer = observer
+    # The interface of a session
 
     async def ready(self) -> None:
         """Return once the session is open."""
         await self._lifecycle.ready()
-
-    async def show(self) -> None:
-        """Do nothing: the agent always accepts a message."""
-
-    def check(self, message: ChatInput) -> None:
-        """Do nothing: the agent takes any message, images as text if need be."""
 
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Send the agent a message; return once it has accepted it."""
@@ -168,7 +145,7 @@ class AcpAgent:
                 self._approvals.cancel_all()
                 self._notify()
 
-    async def change(self, controls: Mapping[str, Value]) -> None:
+    async def change(self, values: Mapping[str, Value]) -> None:
         """Change controls, one after the other; observers are notified after each.
 
         Raises:
@@ -176,7 +153,7 @@ class AcpAgent:
                 500, the agent did not answer.
         """
         running, session = await self._lifecycle.ready()
-        await self._change(running.connection, session, controls)
+        await self._change(running.connection, session, values)
 
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
@@ -321,14 +298,6 @@ class AcpAgent:
         if self._lifecycle.end_message is not None:
             self._approvals.cancel_all()
         self._notify()
-
-    def _chat_changed(self) -> None:
-        if self._chat_observer is not None:
-            self._chat_observer(self._record.type)
-
-    def _notify(self) -> None:
-        if self._observer is not None:
-            self._observer(self._record.type, self._observation())
 
     def _observation(self) -> Observation:
         end_message, pending = self._lifecycle.end_message, self._approvals.first

@@ -25,9 +25,8 @@ from outrider.machine.agents.acp.connection import AgentConnection
 from outrider.machine.agents.acp.login import Login
 from outrider.machine.agents.acp.output_tail import OutputTail
 from outrider.machine.agents.acp.spec import (
-    REOPENS_KEY,
-    SESSION_KEY,
     AcpSpec,
+    AcpState,
     Timeouts,
     cannot_reopen_message,
 )
@@ -314,6 +313,7 @@ class AgentLifecycle:
         self._timeouts = timeouts
         self._spec = spec
         self._record = record
+        self._state = AcpState(record)
         self._environment = environment
         self._login = login
         self._terminals = terminals
@@ -329,7 +329,7 @@ class AgentLifecycle:
     @property
     def session(self) -> str | None:
         """The agent's own id of the session, None before the session has been opened."""
-        return self._record.adapter_state.get(SESSION_KEY)
+        return self._state.session
 
     @property
     def is_reopening(self) -> bool:
@@ -343,10 +343,10 @@ class AgentLifecycle:
             ApiError: 500, it did not become ready.
         """
         answer = await self._open(argv, self._login.new_session)
-        self._record.adapter_state[SESSION_KEY] = answer["sessionId"]
+        self._state.session = answer["sessionId"]
         assert self.running is not None
         if not self.running.reopens:
-            self._record.adapter_state[REOPENS_KEY] = "no"
+            self._state.reopens = "no"
         return answer
 
     def reopen(self, argv: Sequence[str], opened: Callable[[dict[str, Any]], None]) -> None:

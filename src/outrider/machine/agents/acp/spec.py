@@ -6,14 +6,21 @@ a second.
 
 from typing import Final, Literal, NamedTuple
 
+from outrider.machine.agents.adapter import AdapterState, StateText
 from outrider.machine.agents.patterns import Pattern, pattern
 from outrider.machine.agents.provider_spec import NonEmptyText, ProviderSpec, check_pattern
 
-SESSION_KEY: Final = "acp_session"
-"""The key of the agent's own session id in a record's `adapter_state`."""
 
-REOPENS_KEY: Final = "acp_reopens"
-"""The key of `no` in a record's `adapter_state`, if the agent cannot open a session again."""
+class AcpState(AdapterState):
+    """What the journal keeps of an agent that speaks ACP.
+
+    Attributes:
+        session: the agent's own id of the session.
+        reopens: `no` if the agent cannot open a session again.
+    """
+
+    session = StateText("acp_session")
+    reopens = StateText("acp_reopens")
 
 
 class Timeouts(NamedTuple):

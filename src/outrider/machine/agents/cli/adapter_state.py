@@ -1,15 +1,16 @@
 """The adapter state of an agent in a terminal, which the journal stores, with types."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import psutil
 
+from outrider.machine.agents.adapter import AdapterState, StateText
 from outrider.machine.agents.cli.transcripts.codex_transcript import THREAD
 from outrider.machine.agents.cli.transcripts.transcript import RESUMED
-from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.system.processes import ProcessGroup
 
 _TRANSCRIPT_VARIABLES: Final = (
@@ -29,16 +30,23 @@ class TypedMessage(NamedTuple):
     prompts: int
 
 
-class CliState:
-    """A view of a record's `adapter_state`; the caller saves the record after a change.
+class CliState(AdapterState):
+    """What the journal keeps of an agent in a terminal.
 
     Attributes:
         values: the state itself: environment variables that locate the agent's transcript, and
             what a reader adds to find it again.
+        tmux_server: what identifies the tmux server that the agent was started in.
+        conversation: the UUID of the agent's conversation; None: it is derived from the session's
+            id.
+        native_id: the id that the agent itself chose for the conversation; None if it chooses none.
+        scrollback: how far the terminal's history has been read, as JSON.
     """
 
-    def __init__(self, record: SessionRecord) -> None:
-        self.values = record.adapter_state
+    tmux_server = StateText("tmux")
+    conversation = StateText("conversation")
+    native_id = StateText(THREAD)
+    scrollback = StateText("scrollback")
 
     @property
     def transcript_variables(self) -> dict[str, str]:
@@ -50,33 +58,14 @@ class CliState:
         self.values |= _transcript_variables(environment)
 
     def set_process(self, pid: int) -> None:
-        """Save what identifies the agent's first process."""
-        self.values |= _process_identity(pid)
-
-    @property
-    def tmux_server(self) -> str | None:
-        """What identifies the tmux server that the agent was started in."""
-        return self.values.get("tmux")
-
-    @tmux_server.setter
-    def tmux_server(self, server: str | None) -> None:
-        if server is not None:
-            self.values["tmux"] = server
-
-    @property
-    def conversation(self) -> str | None:
-        """The UUID of the agent's conversation; None: it is derived from the session's id."""
-        return self.values.get("conversation")
+        """Save the agent's first process: its start time identifies it if its pid is reused."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = repr(psutil.Process(pid).create_time())
+            self.values |= {"pid": str(pid), "started": started}
 
     def forget_conversation(self) -> None:
         """Give the agent a new conversation: it has recorded nothing of the one so far."""
-        self.values["conversation"] = str(uuid.uuid4())
-        self.values.pop(THREAD, None)
-
-    @property
-    def native_id(self) -> str | None:
-        """The id that the agent itself chose for the conversation; None if it chooses none."""
-        return self.values.get(THREAD)
+        self.conversation, self.native_id = str(uuid.uuid4()), None
 
     def set_resumed(self, now: int, prompts: int) -> None:
         """Save that the agent is resumed now, and how many prompts its transcript has.
@@ -106,26 +95,9 @@ class CliState:
     def last_typed(self, message: TypedMessage) -> None:
         self.values["typing"] = f"{message.message_id} {message.prompts}"
 
-    @property
-    def scrollback(self) -> str | None:
-        """How far the terminal's history has been read, as JSON."""
-        return self.values.get("scrollback")
-
-    @scrollback.setter
-    def scrollback(self, position: str) -> None:
-        self.values["scrollback"] = position
-
 
 def _transcript_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in _TRANSCRIPT_VARIABLES if name in environment}
-
-
-def _process_identity(pid: int) -> dict[str, str]:
-    """Return the pid and start time, which identify a process even if its pid is reused."""
-    try:
-        return {"pid": str(pid), "started": repr(psutil.Process(pid).create_time())}
-    except psutil.NoSuchProcess:
-        return {}
 
 
 def _find_orphan(identity: Mapping[str, str]) -> ProcessGroup | None:

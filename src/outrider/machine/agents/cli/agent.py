@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from outrider.contract.commands import ChatInput, Screen
 from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, EndReason, Message, PendingAction
-from outrider.machine.agents.adapter import ChatObserver, Observation, Observer
+from outrider.machine.agents.adapter import Observation, Observer, SingleAgentAdapter
 from outrider.machine.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.machine.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
 from outrider.machine.agents.cli.open_message import OpenMessage
@@ -83,7 +84,7 @@ An agent may drop a key while it starts a turn."""
 INTERRUPT_ATTEMPTS: Final = 3
 
 
-class CliAgent:
+class CliAgent(SingleAgentAdapter):
     """An agent in the window `pane`; None if its window is gone and only its chat remains.
 
     The chat is in the agent's `transcript`, or is read from its screen (`scrollback`).
@@ -92,12 +93,6 @@ class CliAgent:
     """
 
     answer_timeout = ANSWER_TIMEOUT
-    camera = None
-
-    @property
-    def terminal(self) -> "CliAgent":
-        """The terminal that it runs in."""
-        return self
 
     def __init__(
         self,
@@ -113,15 +108,14 @@ class CliAgent:
         was_ready: bool = False,
         lost: EndReason = "machine_restarted",
     ) -> None:
+        super().__init__(record)
+        self.terminal = self
         self._spec = spec
         self._rules = rules
         self._tmux = tmux
         self._transcript = transcript
         self._scrollback = scrollback
-        self._record = record
         self._state = CliState(record)
-        self.name = record.name
-        self.agents = {record.type: self}
         self._journal = journal
         self._interrupted_at = -math.inf
         self._guards = Guards(
@@ -144,22 +138,21 @@ class CliAgent:
             scrollback=scrollback,
             record=record,
             lost=lost,
+            notify=self._notify,
+            chat_changed=partial(self._chat_changed, record.type),
         )
 
-    def observe_chats(self, observer: ChatObserver) -> None:
-        """Call `observer` after messages have been added to the chat."""
-        self._monitor.observe_chats(observer)
-
     def observe(self, observer: Observer) -> None:
-        """Call `observer` with the present state, and after every change."""
-        self._monitor.observe(observer)
+        """Begin to follow the agent, and call `observer` now and after every change."""
+        super().observe(observer)
+        self._monitor.follow()
+
+    def _observation(self) -> Observation:
+        return self._monitor.observation
 
     async def ready(self) -> None:
         """Take a snapshot of the agent."""
         await self._monitor.poll()
-
-    async def show(self) -> None:
-        """Do nothing: the agent's input is on its screen, and is cleared before a message."""
 
     def check(self, message: ChatInput) -> None:
         """Check that a message can be typed."""
@@ -266,11 +259,6 @@ class CliAgent:
             raise ApiError(500, f"The screen could not be read: {error}") from error
         raise conflict(f"The terminal of {self.name} is gone: there is no screen")
 
-    async def change(self, controls: Mapping[str, str | bool]) -> None:
-        """Refuse: an agent in a terminal has no controls."""
-        names = ", ".join(controls)
-        raise bad_request(f"{self._spec.display_name} has no controls: {names}", "controls")
-
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
         if self._transcript is None:
@@ -356,7 +344,7 @@ class CliAgent:
 
         Call it again if it is cancelled.
         """
-        await self._monitor.stop()
+        await self.detach()
         pane, self._monitor.pane = self._monitor.pane, None
         if pane is not None:
             try:
@@ -370,6 +358,7 @@ class CliAgent:
 
     async def detach(self) -> None:
         """Stop following; the agent keeps running in its window."""
+        self._observer = self._chat_observer = None
         await self._monitor.stop()
 
     @property

@@ -1,19 +1,16 @@
 """`CliProvider`: launches and restores agents of one type that run in a terminal."""
 
 import asyncio
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
 
 from outrider.contract.errors import ApiError
 from outrider.contract.resources import EndReason
-from outrider.contract.resources import Provider as Description
-from outrider.contract.targets import SESSION_VARIABLE
 from outrider.machine.agents.adapter import Adapter
 from outrider.machine.agents.cli.adapter_state import CliState
 from outrider.machine.agents.cli.agent import CliAgent
@@ -32,51 +29,29 @@ from outrider.machine.agents.cli.transcripts.transcript import (
 )
 from outrider.machine.agents.failure import not_resumable, output_end
 from outrider.machine.agents.pane import Pane
+from outrider.machine.agents.provider import Provider, ProviderContext
 from outrider.machine.agents.provider_spec import fill_placeholders
-from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.chat_log import ChatLog, chat_file
-from outrider.machine.sessions.clock import Clock
 from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.system.child import run
 from outrider.machine.tmux.control import TmuxError
-from outrider.machine.tmux.server import HISTORY, Tmux, private_file
+from outrider.machine.tmux.server import HISTORY, private_file
 
 
-class CliProvider:
-    """One type of agent that runs in a terminal.
+class CliProvider(Provider):
+    """One type of agent that runs in a terminal."""
 
-    Args:
-        chats: the folder for the chat logs of agents that write no transcript.
-        environment: the environment that agents inherit, before the changes of the file.
-    """
+    spec: CliSpec
 
-    def __init__(
-        self,
-        spec: CliSpec,
-        *,
-        tmux: Tmux,
-        journal: Journal,
-        chats: Path,
-        environment: Mapping[str, str],
-        clock: Clock,
-    ) -> None:
-        self.spec = spec
+    def __init__(self, spec: CliSpec, context: ProviderContext) -> None:
+        super().__init__(spec, context)
         self._rules = ScreenRules(spec)
-        self._tmux = tmux
-        self._journal = journal
-        self._chats = chats
-        self._clock = clock
-        self._inherited = environment
-
-    def describe(self) -> Description:
-        """Return the provider as the API shows it; search the agent's PATH for its program."""
-        path = shutil.which(self.spec.program, path=self._environment().get("PATH"))
-        return self.spec.description(path)
+        self._tmux = context.tmux
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the agent in its own window; return once it is ready or asks a question."""
-        environment = self._environment() | _variables(record)
+        environment = self._environment_of(record)
         CliState(record).set_transcript_variables(environment)
         await self._prepare(record, environment)
         return await self._start(record, self.spec.args, environment)
@@ -97,23 +72,23 @@ class CliProvider:
         transcript = self._transcript(record)
         if transcript is not None:
             await catch_up(transcript)
-            state.set_resumed(self._clock(), transcript.prompts)
+            state.set_resumed(self._context.clock(), transcript.prompts)
         if transcript is None or not transcript.message_count:
             if self._journal.message_ids(record.id):
                 raise not_resumable(f"{self.spec.display_name} no longer has its own record of it")
             state.forget_conversation()
             self._journal.save_session(record)
             return await self.launch(record)
-        environment = self._environment() | state.transcript_variables | _variables(record)
+        environment = self._environment_of(record) | state.transcript_variables
         return await self._start(record, self.spec.resume_args, environment)
 
     async def _start(
-        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
+        self, record: SessionRecord, args: list[str], environment: dict[str, str]
     ) -> Adapter:
         """Start the agent with these arguments; return once it is ready or asks a question."""
         state = CliState(record)
-        argv = self._arguments(record, args, environment)
-        content = launch_file(argv, environment, record.path)
+        argv = self.spec.words(args, record.model, self._values(record, environment))
+        content = launch_file(argv, environment | {"PWD": record.path}, record.path)
         file = Path(await asyncio.to_thread(private_file, content))
         try:
             pane = await self._tmux.open(
@@ -181,20 +156,12 @@ class CliProvider:
         return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:
-        chat = ChatLog(chat_file(self._chats, record.id), self._clock)
+        chat = ChatLog(chat_file(self._context.chats, record.id), self._context.clock)
         keys = self.spec.input
         guards = Guards(keys.guard_before, keys.guard_behind, keys.guard_mark)
         return Scrollback(
             chat, keys.prompt, partial(lines_to_type, keys, guards), record, self._journal
         )
-
-    def _arguments(
-        self, record: SessionRecord, args: Sequence[str], environment: Mapping[str, str]
-    ) -> list[str]:
-        spec = self.spec
-        words = [*spec.command, *args, *(spec.model_args if record.model else [])]
-        values = self._values(record, environment)
-        return [fill_placeholders(word, values) for word in words]
 
     def _values(self, record: SessionRecord, environment: Mapping[str, str]) -> dict[str, str]:
         conversation = _conversation(record)
@@ -224,29 +191,18 @@ class CliProvider:
     async def _run(
         self, words: list[str], cwd: str, environment: Mapping[str, str], limit: float
     ) -> None:
-        name = self.spec.display_name
+        name = f"{self.spec.display_name} did not start: {words[0]}"
         try:
             status, output = await run(
                 words, seconds=limit, cwd=cwd, env=environment, stderr=STDOUT
             )
         except TimeoutError:
-            raise ApiError(
-                500, f"{name} did not start: {words[0]} took longer than {limit:.0f} s"
-            ) from None
+            raise ApiError(500, f"{name} took longer than {limit:.0f} s") from None
         except OSError as error:
-            raise ApiError(500, f"{name} did not start: {words[0]}: {error}") from error
+            raise ApiError(500, f"{name}: {error}") from error
         if status:
             ending = output_end(output.decode("utf-8", "replace"))
-            raise ApiError(500, f"{name} did not start: {words[0]} failed:\n{ending}")
-
-    def _environment(self) -> dict[str, str]:
-        """Return the agent's environment: the daemon's, with what the provider file changes."""
-        return self.spec.environment_from(self._inherited, ("OUTRIDER_", "TMUX"))
-
-
-def _variables(record: SessionRecord) -> dict[str, str]:
-    """Return what an agent's environment says of its session."""
-    return {"PWD": record.path, SESSION_VARIABLE: record.id}
+            raise ApiError(500, f"{name} failed:\n{ending}")
 
 
 def _conversation(record: SessionRecord) -> str:

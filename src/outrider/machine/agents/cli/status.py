@@ -24,7 +24,7 @@ import structlog
 
 from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import EndReason, PendingAction, SummaryItem
-from outrider.machine.agents.adapter import ChatObserver, Observation, Observer
+from outrider.machine.agents.adapter import Observation
 from outrider.machine.agents.cli.adapter_state import CliState
 from outrider.machine.agents.cli.screen import Question, Reading, ScreenRules
 from outrider.machine.agents.cli.scrollback import Scrollback
@@ -362,7 +362,8 @@ class StatusMonitor:
 
     `observation` is the last one that was published, `snapshot` and `reading` are of the newest
     screen; `screen_error` says why that screen could not be read, None if it was.
-    `has_read_transcript` is false until the transcript has been read to its end once.
+    `has_read_transcript` is false until the transcript has been read to its end once. `notify` is
+    called after each new observation, `chat_changed` after messages have been added to the chat.
     """
 
     def __init__(
@@ -376,6 +377,8 @@ class StatusMonitor:
         scrollback: Scrollback | None,
         record: SessionRecord,
         lost: EndReason,
+        notify: Callable[[], None],
+        chat_changed: Callable[[], None],
     ) -> None:
         self.pane = pane
         self.observation = Observation(status="generating", assumed=True)
@@ -390,8 +393,8 @@ class StatusMonitor:
         self._chat_snapshot: PaneSnapshot | None = None
         self._recorded_question: str | None = None
         self._record = record
-        self._observer: Observer | None = None
-        self._chat_observer: ChatObserver | None = None
+        self._notify = notify
+        self._chat_changed = chat_changed
         self._message_count = 0
         self.has_read_transcript = False
         self._task: asyncio.Task[None] | None = None
@@ -415,10 +418,6 @@ class StatusMonitor:
         """Return the lines of the newest screen that the agent has printed."""
         return _lines_above(self.screen.split("\n"), self.reading.rows)
 
-    def observe_chats(self, observer: ChatObserver) -> None:
-        """Call `observer` after messages have been added to the chat."""
-        self._chat_observer = observer
-
     def transcript_read(self) -> None:
         """Report that the transcript has been read to its end; notify if it has new messages."""
         assert self._transcript is not None
@@ -427,20 +426,13 @@ class StatusMonitor:
         if count != before:
             self._chat_changed()
 
-    def _chat_changed(self) -> None:
-        if self._chat_observer is not None:
-            self._chat_observer(self._record.type)
-
-    def observe(self, observer: Observer) -> None:
-        """Follow the agent; `observer` is called at once with the current state."""
-        self._observer = observer
-        observer(self._record.type, self.observation)
+    def follow(self) -> None:
+        """Begin to poll the agent until it is gone."""
         if self.pane is not None:
             self._task = asyncio.create_task(self._follow(), name=f"follow {self._record.id}")
 
     async def stop(self) -> None:
-        """Stop following, within 3 s; the observers are not called again."""
-        self._observer = self._chat_observer = None
+        """Stop following, within 3 s."""
         if self.pane is not None:
             self._tmux.unsubscribe(self.pane)
         if self._task is not None and not self._task.done():
@@ -458,14 +450,13 @@ class StatusMonitor:
             self._changed.set()
 
     def publish(self, observation: Observation) -> None:
-        """Pass an observation to the observer."""
+        """Make this the current observation, and pass it on."""
         before, self.observation = self.observation, observation
-        if self._observer is not None:
-            try:
-                self._observer(self._record.type, observation)
-            except BaseException:
-                self.observation = before  # also of an agent that is gone: the next poll repeats it
-                raise
+        try:
+            self._notify()
+        except BaseException:
+            self.observation = before  # also of an agent that is gone: the next poll repeats it
+            raise
 
     async def poll(self) -> Observation:
         """Take a snapshot now and return the observation that follows."""

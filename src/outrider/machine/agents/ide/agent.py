@@ -12,7 +12,7 @@ import structlog
 from outrider.contract.commands import ChatInput, Picture
 from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, Message, PendingAction
-from outrider.machine.agents.adapter import Camera, ChatObserver, Observation, Observer
+from outrider.machine.agents.adapter import Adapter, Agent, Observation
 from outrider.machine.agents.ide import controls
 from outrider.machine.agents.ide.chat import Chats, show_chat, write_message
 from outrider.machine.agents.ide.panel import REDRAW_GRACE
@@ -28,15 +28,11 @@ from outrider.machine.sessions.record import SessionRecord
 _log = structlog.get_logger(__name__)
 
 
-ANSWER_TIMEOUT: Final = 5.0
-"""Seconds within which a question that was answered must be gone."""
-
-
 STOP_TIMEOUT: Final = 3.0
 """Seconds within which an agent at work must show its control to stop."""
 
 
-class IdeAgent:
+class IdeAgent(Agent):
     """One agent of an IDE: its panel, its input and its chat."""
 
     def __init__(self, spec: AgentSpec, monitor: StatusMonitor, chats: Chats) -> None:
@@ -57,9 +53,6 @@ class IdeAgent:
             await show_chat(self._monitor, self._monitor.require_window(), self._spec)
         except WindowError as error:
             raise self._delivery_error(error) from error
-
-    def check(self, message: ChatInput) -> None:
-        """Do nothing: the agent takes any message, images as text."""
 
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Write a message into the agent's input and return once the chat shows it."""
@@ -123,10 +116,6 @@ class IdeAgent:
             _log.info("chat read failed", agent=self._kind, error=str(error))
         return self._chats[self._kind].messages()
 
-    def open_texts(self) -> Mapping[str, str]:
-        """Return nothing: the page is read when the agent's status changes."""
-        return {}
-
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message]:
         """Return the messages from index `start` on that will not change, as last read."""
         return self._chats.completed_messages(self._kind, start, is_turn_over=is_turn_over)
@@ -135,7 +124,7 @@ class IdeAgent:
         return ApiError(500, f"{self._monitor.name} did not take the message: {error}")
 
 
-class IdeAdapter:
+class IdeAdapter(Adapter):
     """A running IDE. The selected agent is the one that its record names.
 
     Args:
@@ -149,9 +138,6 @@ class IdeAdapter:
         observed: what was observed of the selected agent last.
     """
 
-    answer_timeout = ANSWER_TIMEOUT
-    terminal = None
-
     def __init__(
         self,
         spec: IdeSpec,
@@ -163,16 +149,19 @@ class IdeAdapter:
         programs: Sequence[Program],
         delete_files: Callable[[], None],
     ) -> None:
+        super().__init__()
+        self.camera = self
         self._spec = spec
         self._record = record
         self.programs = list(programs)
         self._delete_files = delete_files
         self.monitor = StatusMonitor(spec, record, self.programs, self._status_changed)
-        self._chats = Chats(self.monitor, record, folder, journal, clock)
+        self._chats = Chats(
+            self.monitor, record, folder, journal, clock, on_read=self._chat_changed
+        )
         self.agents = {
             agent.type: IdeAgent(agent, self.monitor, self._chats) for agent in spec.agents
         }
-        self._observer: Observer | None = None
         self.observed = Observation(status=self.monitor.panel.last.status)
 
     # Start
@@ -212,20 +201,14 @@ class IdeAdapter:
         if model is not None:
             await controls.choose_model(self.monitor, window, self.monitor.panel, model)
 
-    # The interface
-
-    def observe_chats(self, observer: ChatObserver) -> None:
-        """Call `observer` after a chat has been read."""
-        self._chats.observe(observer)
-
-    def observe(self, observer: Observer) -> None:
-        """Call `observer` with the present state of each agent, and after every change."""
-        self._observer = observer
-        self.refresh()
+    # The interface of a session
 
     def refresh(self) -> None:
         """Derive the status of every agent again."""
         self.monitor.refresh()
+
+    def _notify(self) -> None:
+        self.refresh()
 
     async def close(self) -> None:
         """End the programs of this session; an IDE that was adopted keeps running."""
@@ -261,11 +244,6 @@ class IdeAdapter:
     # Pictures
 
     @property
-    def camera(self) -> Camera:
-        """What takes pictures of its window."""
-        return self
-
-    @property
     def selected(self) -> str:
         """The type of the selected agent."""
         return self.monitor.selected
@@ -299,6 +277,6 @@ class IdeAdapter:
             ) from error
 
     async def _stop(self) -> None:
-        self._observer = None
+        self._observer = self._chat_observer = None
         await self._chats.stop()
         await self.monitor.stop()

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from outrider.contract.resources import Message, MessageKind, Role
-from outrider.machine.agents.adapter import ChatObserver
 from outrider.machine.agents.ide.spec import AgentSpec
 from outrider.machine.agents.ide.status import StatusMonitor
 from outrider.machine.agents.ide.window import CALL_TIMEOUT, Window, WindowError, first_line
@@ -175,6 +174,7 @@ class Chats:
 
     Args:
         folder: the directory of the chat logs.
+        on_read: called with the type of an agent whose chat has been read.
     """
 
     def __init__(
@@ -184,24 +184,22 @@ class Chats:
         folder: Path,
         journal: Journal,
         clock: Clock,
+        *,
+        on_read: Callable[[str], None],
     ) -> None:
+        self._on_read = on_read
         self._monitor = monitor
         self._session_id = record.id
         self._chats = {
             kind: IdeChat(record.id, kind, ChatLog(folder / f"{kind}.jsonl", clock), journal)
             for kind in monitor.panels
         }
-        self._observer: ChatObserver | None = None
         self._read_lock = asyncio.Lock()
         self._must_read_again = False
         self._catch_up_task: asyncio.Task[None] | None = None
 
     def __getitem__(self, kind: str) -> IdeChat:
         return self._chats[kind]
-
-    def observe(self, observer: ChatObserver) -> None:
-        """Call `observer` after a chat has been read."""
-        self._observer = observer
 
     def completed_messages(self, kind: str, start: int, *, is_turn_over: bool) -> Sequence[Message]:
         """Return the messages of an agent from index `start` on that will not change."""
@@ -228,8 +226,7 @@ class Chats:
                 self._chats[kind].merge(msgspec.convert(rows, list[Row]))
             except msgspec.ValidationError as error:
                 raise WindowError(f"its chat cannot be read: {error}") from error
-        if self._observer is not None:
-            self._observer(kind)
+        self._on_read(kind)
 
     def catch_up(self) -> None:
         """Read the chat in the background, so that new messages get a time and outlive the page.
@@ -255,8 +252,7 @@ class Chats:
         self._catch_up_task = asyncio.create_task(check(), name=f"read {self._session_id}")
 
     async def stop(self) -> None:
-        """Stop reading; the observer is not called again."""
-        self._observer = None
+        """Stop reading."""
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
             await asyncio.wait({self._catch_up_task}, timeout=1)

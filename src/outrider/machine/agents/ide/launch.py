@@ -12,7 +12,6 @@ from typing import Final
 from urllib.parse import quote
 
 from outrider.contract.errors import ApiError, bad_request
-from outrider.contract.targets import SESSION_VARIABLE
 from outrider.machine.agents.ide.adapter_state import IdeState
 from outrider.machine.agents.ide.debugging_port import answers, free_port
 from outrider.machine.agents.ide.program import Program, output_of
@@ -46,7 +45,7 @@ class Launch:
 
     Args:
         state: the session's folder: logs, and the browser's profile.
-        inherited: the environment that programs inherit, before the file's changes.
+        environment: the environment of the programs, whose values may have placeholders.
         deadline: the time (`time.monotonic`) by which everything must answer.
     """
 
@@ -55,7 +54,7 @@ class Launch:
         spec: IdeSpec,
         record: SessionRecord,
         state: Path,
-        inherited: Mapping[str, str],
+        environment: Mapping[str, str],
         *,
         journal: Journal,
         deadline: float,
@@ -64,7 +63,7 @@ class Launch:
         self._spec = spec
         self._record = record
         self._state = state
-        self._inherited = inherited
+        self._environment = environment
         self._journal = journal
         self._deadline = deadline
 
@@ -84,12 +83,13 @@ class Launch:
             "debug_port": str(free_port()),
             "token": secrets.token_urlsafe(24),
         }
-        environment = environment_of(spec, self._inherited, values)
-        environment[SESSION_VARIABLE] = self._record.id
-        words = [*spec.command[1:], *spec.args, *(spec.debug_args if cdp else [])]
-        program = find_program(spec, self._inherited, spec.program) or spec.program
-        argv = [program, *(fill_placeholders(word, values) for word in words)]
-        await self._run(argv, environment, "ide.log")
+        changed = {
+            name: fill_placeholders(value, values) for name, value in spec.environment.set.items()
+        }
+        environment = {**self._environment, **changed}
+        args = [*spec.args, *(spec.debug_args if cdp else [])]
+        program, *words = spec.words(args, None, values)
+        await self._run([self._find(program) or program, *words], environment, "ide.log")
         endpoint = f"http://127.0.0.1:{values['debug_port']}" if cdp else None
         url = None
         if spec.browser is not None and shown is not None:
@@ -165,8 +165,7 @@ class Launch:
             await asyncio.sleep(_POLL)
 
     def _browser(self, browser: Browser) -> str:
-        found = (find_program(self._spec, self._inherited, name) for name in browser.command)
-        first = next(filter(None, found), None)
+        first = next(filter(None, map(self._find, browser.command)), None)
         if first is None:
             raise bad_request(
                 f"{self._spec.display_name} is shown in a browser, and none of "
@@ -175,20 +174,8 @@ class Launch:
             )
         return first
 
-
-def environment_of(
-    spec: IdeSpec, inherited: Mapping[str, str], values: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the IDE's environment: the daemon's with the changes of the spec."""
-    environment = spec.environment_from(inherited, ("OUTRIDER_",))
-    for name, value in spec.environment.set.items():
-        environment[name] = fill_placeholders(value, values or {})
-    return environment
-
-
-def find_program(spec: IdeSpec, inherited: Mapping[str, str], program: str) -> str | None:
-    """Return the path of a program on the IDE's PATH, None if it is not there."""
-    return shutil.which(program, path=environment_of(spec, inherited).get("PATH"))
+    def _find(self, program: str) -> str | None:
+        return shutil.which(program, path=self._environment.get("PATH"))
 
 
 def temporary_directory(session_id: str) -> Path:

@@ -2,24 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from outrider.contract.errors import ApiError, bad_request
-from outrider.contract.resources import Provider as Description
 from outrider.machine.agents.adapter import Adapter
-from outrider.machine.agents.failure import not_resumable
 from outrider.machine.agents.ide.adapter_state import IdeState
 from outrider.machine.agents.ide.agent import IdeAdapter
-from outrider.machine.agents.ide.debugging_port import DebuggingPorts, fetch, is_installed
-from outrider.machine.agents.ide.launch import Launch, delete_files, find_program
+from outrider.machine.agents.ide.debugging_port import fetch, is_installed
+from outrider.machine.agents.ide.launch import Launch, delete_files
 from outrider.machine.agents.ide.program import Program
 from outrider.machine.agents.ide.spec import IdeSpec
 from outrider.machine.agents.ide.window import Window, WindowError
 from outrider.machine.agents.patterns import pattern
-from outrider.machine.link.journal import Journal
-from outrider.machine.sessions.clock import Clock
+from outrider.machine.agents.provider import Provider, ProviderContext
 from outrider.machine.sessions.record import SessionRecord
 
 _POLL: Final = 0.1
@@ -30,40 +27,15 @@ OPEN_RETRY_INTERVAL: Final = 1.5
 _OPEN_TIMEOUT: Final = 10.0
 
 
-class IdeProvider:
-    """One kind of IDE.
+class IdeProvider(Provider):
+    """One kind of IDE; `script` is the provider's JavaScript, an object."""
 
-    Args:
-        folder: the directory of the sessions' folders: chats, browser profiles and logs.
-        environment: what the IDE inherits, before the spec's changes.
-        ports: connects to debugging ports, for all providers.
-        endpoints: the debugging ports of all IDEs in use, shared by all providers.
-    """
+    spec: IdeSpec
 
-    def __init__(
-        self,
-        spec: IdeSpec,
-        script: str,
-        folder: Path,
-        environment: Mapping[str, str],
-        *,
-        journal: Journal,
-        clock: Clock,
-        ports: DebuggingPorts,
-        endpoints: set[str],
-    ) -> None:
-        self.spec = spec
+    def __init__(self, spec: IdeSpec, script: str, context: ProviderContext) -> None:
+        super().__init__(spec, context)
         self._script = script
-        self._folder = folder
-        self._inherited = environment
-        self._journal = journal
-        self._clock = clock
-        self._ports = ports
-        self._endpoints = endpoints
-
-    def describe(self) -> Description:
-        """Return the API's description; looks for the program on the IDE's PATH."""
-        return self.spec.description(find_program(self.spec, self._inherited, self.spec.program))
+        self._endpoints = context.endpoints
 
     async def launch(self, record: SessionRecord) -> Adapter:
         """Start the IDE, or adopt one that a person started; return once its chat is usable."""
@@ -73,8 +45,8 @@ class IdeProvider:
         launch = Launch(
             self.spec,
             record,
-            self._state(record),
-            self._inherited,
+            self._folder(record),
+            self._environment_of(record),
             journal=self._journal,
             deadline=deadline,
         )
@@ -98,10 +70,6 @@ class IdeProvider:
         return (
             f"{self.spec.display_name} keeps its chats itself: launch it again and open one there"
         )
-
-    async def resume(self, record: SessionRecord) -> Adapter:
-        """Refuse."""
-        raise not_resumable(self.not_resumable(record) or "")
 
     async def restore(self, record: SessionRecord) -> Adapter:
         """Find the IDE again; its window is connected to in the background."""
@@ -158,7 +126,7 @@ class IdeProvider:
         """
         if not await has_page(endpoint, self.spec.pages):
             return False
-        window = Window(endpoint, self.spec, self._script, self._ports, lambda: None)
+        window = Window(endpoint, self.spec, self._script, self._context.ports, lambda: None)
         opened = await workspace(window)
         if opened is None:
             return False
@@ -212,30 +180,30 @@ class IdeProvider:
     def _adapter(
         self, record: SessionRecord, programs: list[Program], endpoint: str | None
     ) -> IdeAdapter:
-        state = self._state(record)
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._folder(record)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if endpoint is not None:
             self._endpoints.add(endpoint)
 
         def delete() -> None:
             self._endpoints.discard(endpoint or "")
-            delete_files(record.id, state)
+            delete_files(record.id, folder)
 
         return IdeAdapter(
             self.spec,
             record,
             self._journal,
-            state,
-            self._clock,
+            folder,
+            self._context.clock,
             programs=programs,
             delete_files=delete,
         )
 
     def _window(self, adapter: IdeAdapter, endpoint: str) -> Window:
-        return Window(endpoint, self.spec, self._script, self._ports, adapter.refresh)
+        return Window(endpoint, self.spec, self._script, self._context.ports, adapter.refresh)
 
-    def _state(self, record: SessionRecord) -> Path:
-        return self._folder / record.id
+    def _folder(self, record: SessionRecord) -> Path:
+        return self._context.ides / record.id
 
 
 def delete_other_sessions(folder: Path, session_ids: Iterable[str]) -> None:
@@ -255,8 +223,8 @@ async def _open(window: Window, agent: str) -> None:
 
 async def has_page(endpoint: str, pages: str) -> bool:
     """Return whether a debugging port has a page whose address matches `pages`."""
-    found = await asyncio.to_thread(fetch, f"{endpoint}/json/list")
-    return isinstance(found, list) and any(_is_page(page, pages) for page in found)
+    listed = await asyncio.to_thread(fetch, f"{endpoint}/json/list")
+    return isinstance(listed, list) and any(_is_page(page, pages) for page in listed)
 
 
 async def workspace(window: Window) -> str | None:
@@ -268,16 +236,12 @@ async def workspace(window: Window) -> str | None:
             if time.monotonic() > deadline:
                 return None
             await asyncio.sleep(_POLL)
-        found = await window.call("workspace")
+        path = await window.call("workspace")
     except WindowError:
         return None
     finally:
         await window.stop()
-    return _expanded(found) if isinstance(found, str) and found else None
-
-
-def _expanded(path: str) -> str:
-    return str(Path(path).expanduser())
+    return str(Path(path).expanduser()) if isinstance(path, str) and path else None  # noqa: ASYNC240
 
 
 def _is_page(page: Any, pages: str) -> bool:
