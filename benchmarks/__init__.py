@@ -9,6 +9,6 @@ It gets a `Bench`, whose stage starts its programs and ends them with it. Beside
     service            the real service with accounts and keys, and a receiver of webhooks
     machine_agent      the real machine agent, driven over the API
     scripted_machine   a machine that answers at once; `simulator` has thousands in one process
-    load               wrk for one request, and clients that make mixed or scheduled requests
-    programs           what else is started: bare baselines, attacks, a receiver of webhooks
+    load               wrk, which repeats one request
+    programs           what else is started: bare baselines, a receiver of webhooks
 """

@@ -5,16 +5,15 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.processes import interrupt, stage
-from benchmarks.report import Section, machine_facts, show, write
+from benchmarks.report import machine_facts, show
 from outrider.cli.logs import set_up_logs
 from outrider.contract.errors import OutriderError
 
@@ -27,11 +26,9 @@ BENCHMARKS: Final = {
     "acp": "acp",
     "terminals": "terminals",
     "agents": "agents",
-    "ides": "ides",
     "live": "live",
     "workspace": "workspace",
     "dashboard": "dashboard",
-    "hostile": "hostile",
     "soak": "soak",
 }
 """The benchmarks and their modules. A benchmark is a generator of sections, under its name."""
@@ -54,20 +51,17 @@ def main() -> None:
     # A shell starts what runs in its background with an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, interrupt)
-    reports: dict[str, list[Section]] = {}
     try:
         for name in given.names or [name for name in BENCHMARKS if name != "soak"]:
-            reports[name] = list(_run(name, given, console))
+            _run(name, given, console)
     except OutriderError as error:
         sys.exit(f"benchmarks: {name}: {error}")
     except KeyboardInterrupt:
         # The thread of a database connection that was interrupted may never end: do not join it.
         os._exit(130)
-    if given.json is not None:
-        write(given.json, reports)
 
 
-def _run(name: str, given: argparse.Namespace, console: Console) -> Iterator[Section]:
+def _run(name: str, given: argparse.Namespace, console: Console) -> None:
     """Run a benchmark; print its sections as they come."""
     module = importlib.import_module(f"benchmarks.{BENCHMARKS[name]}")
     benchmark: Callable[[Bench], Sections] = getattr(module, name)
@@ -76,7 +70,6 @@ def _run(name: str, given: argparse.Namespace, console: Console) -> Iterator[Sec
         with closing(benchmark(bench)) as sections:
             for section in sections:
                 show(console, section)
-                yield section
 
 
 def _arguments() -> argparse.Namespace:
@@ -86,14 +79,12 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="what to run of: " + ", ".join(BENCHMARKS))
     add("--list", action="store_true", help="list the benchmarks, run none")
-    add("--json", type=Path, metavar="FILE", help="write the figures there too")
     add("--seconds", type=_at_least(1), default=3, help="length of a run (default 3)")
-    add("--rounds", type=_at_least(1), default=5, help="runs of each figure (default 5)")
+    add("--rounds", type=_at_least(1), default=3, help="runs of each figure (default 3)")
     add("--only", action="append", default=[], metavar="NAME",
-        help="agents, ides: measure this kind; hostile: this attack (as often as you like; "
-        "default: the five CLI agents, all IDEs, all attacks)")  # fmt: skip
+        help="agents: measure this kind; repeatable (default: the five CLI agents)")  # fmt: skip
     add("--machines", type=_at_least(100),
-        help="fleet, nodes, soak: how many machines (default 10,000, of soak 2,000)")  # fmt: skip
+        help="fleet, soak: how many machines (default 10,000, of soak 2,000)")  # fmt: skip
     add("--minutes", type=_at_least(3), default=30, help="soak: how long to run (default 30)")
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in BENCHMARKS]:

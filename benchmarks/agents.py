@@ -114,7 +114,7 @@ def _section(kind: AgentKind, bench: Bench) -> Section:
         Figure("send to accepted, median", "s", times["accepted"]),
         _tail("send to accepted", times["accepted"]),
     ]
-    return Section(f"Agents: {kind.type}", [one for one in figures if one.runs])
+    return Section(f"Agents: {kind.type}", [figure for figure in figures if figure.runs])
 
 
 def _tail(name: str, values: list[float], target: Target | None = None) -> Figure:
@@ -255,7 +255,7 @@ class _Turns:
         """Wait for the first sample of this status that was requested after a time."""
 
         def found() -> _Sample | None:
-            return next((one for one in self._since(after) if one.status == status), None)
+            return next((sample for sample in self._since(after) if sample.status == status), None)
 
         return _until(found, f"{status} after {self.samples[-1:]}")
 
@@ -266,9 +266,10 @@ class _Turns:
 
     def _check(self, begin: float, end: float, right: set[str], message: str) -> None:
         """Note the samples within these times that are not right."""
-        samples = [one for one in self._since(begin) if one.answered <= end]
-        wrong = [f"{one.status} in {message!r}" for one in samples if one.status not in right]
-        self.wrong += wrong
+        samples = [sample for sample in self._since(begin) if sample.answered <= end]
+        self.wrong += [
+            f"{sample.status} in {message!r}" for sample in samples if sample.status not in right
+        ]
 
     def _since(self, begin: float) -> list[_Sample]:
         """Return the samples that were requested since a time."""

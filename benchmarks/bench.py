@@ -26,7 +26,7 @@ class Bench:
         stage: starts the benchmark's programs, and ends them with it.
         seconds: the length of one run.
         rounds: how many runs a figure is the median of.
-        only: the agents, IDEs or attacks to measure; empty: the usual ones.
+        only: the agents to measure; empty: the usual ones.
         machines: how many machines the fleet has, None for the benchmark's default.
         minutes: the length of the soak.
     """

@@ -56,7 +56,7 @@ def fleet(bench: Bench) -> Sections:
         at_rest, costs = _costs(server.program, fleet, count, bench)
         yield Section(f"{count:,} machines on one node, SQLite", costs)
         many = _latencies(server, machines[:PER_ACCOUNT], f"{count:,} machines", bench)
-        if fleet.status.connected < count or fleet.status.closed:
+        if fleet.status.connected < count or fleet.status.reconnected:
             raise BenchmarkError(f"machines were lost: {fleet.status}")
     figures = []
     for number in _CONNECTIONS:
@@ -65,7 +65,7 @@ def fleet(bench: Bench) -> Sections:
         own = [_own_cost(run, at_rest) for run in many[number]]
         baseline = [run.cpu_per_request for run in few[number]]
         figures += [
-            *(one.of(runs, name) for one in _MEASURES),
+            *(measure.of(runs, name) for measure in _MEASURES),
             Figure(f"processor time beside that at rest{name}", "us/request", own, baseline),
         ]
     yield Section(f"GET …/status with {count:,} machines, the baseline being with {_FEW}", figures)
@@ -148,7 +148,10 @@ def enroll(installation: Installation, account: str, count: int) -> list[Enrolle
 
     async def insert_rows(database: Database) -> None:
         now = int(time.time() * 1000)
-        others = [{"id": one, "plan": "enterprise", "created_at": now} for one in accounts[1:]]
+        others = [
+            {"id": account_id, "plan": "enterprise", "created_at": now}
+            for account_id in accounts[1:]
+        ]
         rows = [
             {
                 "id": machine.daemon_id,

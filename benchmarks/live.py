@@ -105,14 +105,14 @@ async def _delays(
     ):
         mine = streams[:readers]
         for number in range(_WARM_UP + _EVENTS):
-            wanted = [one.events + 1 for one in mine]
+            wanted = [stream.events + 1 for stream in mine]
             event = scripted_machine.event(machine[0])
             began = time.perf_counter()
             outbox.event(event)
-            for one, events in zip(mine, wanted, strict=True):
-                await one.has(events)
+            for stream, events in zip(mine, wanted, strict=True):
+                await stream.has(events)
             if number >= _WARM_UP:
-                found.append((max(one.last_at for one in mine) - began) * 1e3)
+                found.append((max(stream.last_at for stream in mine) - began) * 1e3)
             await asyncio.sleep(0.02)
     return found
 

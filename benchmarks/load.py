@@ -1,17 +1,11 @@
-"""Load: wrk for one request as often as possible, `Clients` for mixed and scheduled requests."""
+"""Load: wrk repeats one request as often as possible."""
 
-import asyncio
 import shutil
 import subprocess
-import time
-from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import aiohttp
 import httpx
 import msgspec
 
@@ -108,75 +102,3 @@ def _refusals(server: Server) -> str:
         return f"(no metrics: {error})"
     counts = [line for line in metrics if line.startswith(_COUNTED)]
     return "\n".join(line for line in counts if 'status="2' not in line)
-
-
-class Clients:
-    """Clients of a server, whose work makes requests of it with `request`.
-
-    Args:
-        timeout: seconds after which a request counts as not answered.
-
-    Attributes:
-        outcomes: how many requests of each kind had each outcome, such as "status: 200".
-        latencies: the seconds of each request.
-        is_ending: whether work in the background is to return soon.
-    """
-
-    def __init__(self, server: Server, timeout: float) -> None:
-        self._server = server
-        self._timeout = timeout
-        self._client: aiohttp.ClientSession
-        self._running: Future[None]
-        self.outcomes: Counter[str] = Counter()
-        self.latencies: list[float] = []
-        self.is_ending = False
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work in this thread, to its end."""
-
-        async def run() -> None:
-            url, headers = self._server.url, self._server.headers
-            timeout = aiohttp.ClientTimeout(total=self._timeout)
-            async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as self._client:
-                await work
-
-        asyncio.run(run())
-
-    @contextmanager
-    def running(self, work: Coroutine[Any, Any, None]) -> Iterator[None]:
-        """Do some work in a thread, until the end of this block."""
-        with ThreadPoolExecutor(1, "clients") as thread:
-            self._running = thread.submit(self.run, work)
-            try:
-                yield
-            finally:
-                self.is_ending = True
-        self._running.result()
-
-    def check(self) -> None:
-        """Raise the error that ended the work in the background, if there was one."""
-        if self._running.done():
-            self._running.result()
-
-    async def request(
-        self, kind: str, method: str, url: str, due: float | None = None, **options: Any
-    ) -> dict[str, Any]:
-        """Send a request; return the answer's body, an empty one if it failed.
-
-        Args:
-            url: a path of the server, or a whole address.
-            due: the `time.monotonic` from which its latency counts; now by default.
-        """
-        began = time.monotonic() if due is None else due
-        try:
-            async with self._client.request(method, url, **options) as answer:
-                body = await answer.read()
-                self.outcomes[f"{kind}: {answer.status}"] += 1
-                return await answer.json() if answer.ok and body else {}
-        except TimeoutError:
-            self.outcomes[f"{kind}: no answer in time"] += 1
-        except aiohttp.ClientError as error:
-            self.outcomes[f"{kind}: {type(error).__name__}"] += 1
-        finally:
-            self.latencies.append(time.monotonic() - began)
-        return {}

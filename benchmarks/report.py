@@ -1,10 +1,9 @@
-"""Figures, their targets, and the report of both: tables for people, JSON for programs."""
+"""Figures, their targets, and the tables that show both."""
 
 import os
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -127,29 +126,12 @@ def show(console: Console, section: Section) -> None:
     table = Table(title=section.title, title_justify="left", title_style="bold")
     for name in ("", "Outrider", *baseline, "unit", "target", ""):
         table.add_column(name, justify="left" if name in ("", "unit", "target") else "right")
-    for one in section.figures:
-        values = [one.value, *((_median(one.baseline), one.ratio) if compares else ())]
-        met = {True: "[green]met[/]", False: "[red]not met[/]", None: one.note}[one.met]
-        table.add_row(one.name, *map(_number, values), one.unit, str(one.target or ""), met)
+    for figure in section.figures:
+        values = [figure.value, *((_median(figure.baseline), figure.ratio) if compares else ())]
+        met = {True: "[green]met[/]", False: "[red]not met[/]", None: figure.note}[figure.met]
+        target = str(figure.target or "")
+        table.add_row(figure.name, *map(_number, values), figure.unit, target, met)
     console.print(table)
-
-
-def write(path: Path, reports: Mapping[str, list[Section]]) -> None:
-    """Write the sections of each benchmark as JSON, with the computer and the time."""
-    document = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine_facts(),
-        "reports": [
-            {
-                "benchmark": name,
-                "sections": [
-                    {"title": one.title, "figures": [*map(_plain, one.figures)]} for one in found
-                ],
-            }
-            for name, found in reports.items()
-        ],
-    }
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def machine_facts() -> dict[str, str | int]:
@@ -162,11 +144,6 @@ def machine_facts() -> dict[str, str | int]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
-
-
-def _plain(figure: Figure) -> dict[str, Any]:
-    derived = {"value": figure.value, "ratio": figure.ratio, "met": figure.met}
-    return {**msgspec.to_builtins(figure), **derived}
 
 
 def _median(values: list[float]) -> float | None:

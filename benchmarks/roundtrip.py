@@ -89,7 +89,7 @@ class _Site(Installation):
             run(server, 1)  # warm up
         title = f"{name}, connections: {connections}"
         runs = self._bench.in_turns(title, lambda: run(self.server), lambda: run(baseline))
-        return [one.of(runs, f", {plural(connections, 'connection')}") for one in measures]
+        return [measure.of(runs, f", {plural(connections, 'connection')}") for measure in measures]
 
 
 def roundtrip(bench: Bench) -> Sections:

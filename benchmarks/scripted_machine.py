@@ -45,7 +45,7 @@ _MESSAGES: Final = [
 _CHAT: Final = {"messages": _MESSAGES, "totalMessages": len(_MESSAGES)}
 _IDLE: Final = {"status": "idle", "pendingAction": None}
 
-RESULTS: Final[dict[str, Raw]] = {
+RESULTS: Final[dict[CommandType, Raw]] = {
     CommandType.AGENT_STATUS: Raw(msgspec.json.encode(STATE)),
     CommandType.READ_CHAT: Raw(msgspec.json.encode(CHAT | _CHAT | _IDLE)),
 }
@@ -54,7 +54,7 @@ RESULTS: Final[dict[str, Raw]] = {
 
 def sessions() -> list[Session]:
     """Return what runs on the machine: a CLI agent and an ACP agent."""
-    return [msgspec.structs.replace(one) for one in _SESSIONS]
+    return [msgspec.structs.replace(session) for session in _SESSIONS]
 
 
 def event(daemon_id: str, of: Session = _SESSIONS[0]) -> AgentEvent:
@@ -73,7 +73,7 @@ def event(daemon_id: str, of: Session = _SESSIONS[0]) -> AgentEvent:
 
 def answer(command: Command) -> CommandResult:
     """Return the result of a command that the machine knows."""
-    return CommandResult(id=command.id, result=RESULTS[command.command])
+    return CommandResult(id=command.id, result=RESULTS[CommandType(command.command)])
 
 
 @asynccontextmanager

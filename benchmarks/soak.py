@@ -4,7 +4,10 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 import aiohttp
@@ -12,13 +15,11 @@ from sqlalchemy import func, select
 
 from benchmarks.bench import Bench, Sections
 from benchmarks.fleet import PER_ACCOUNT, enroll
-from benchmarks.load import Clients
 from benchmarks.machine_agent import MachineAgent, machine_agent
 from benchmarks.processes import LOADING, MEGABYTE, SERVING, BenchmarkError, Program
 from benchmarks.report import NONE, Figure, Section, Target, counted
 from benchmarks.service import (
     EMAIL,
-    PASSWORD,
     Installation,
     Server,
     start_receiver,
@@ -40,7 +41,7 @@ _TURN_SECONDS: Final = 60
 """A machine's agent begins or ends a turn that often."""
 
 _FAULTS: Final = 0.01
-"""The share of machines whose socket drops in a minute, and of answers that are late."""
+"""The share of machine agents that are killed and started again in a minute."""
 
 _BACK_SECONDS: Final = 60.0
 _LAUNCHING: Final = 3
@@ -79,8 +80,8 @@ def _soak(bench: Bench, installation: Installation, agent: MachineAgent, count: 
     with simulated(machines, server) as fleet:
         fleet.connect(count)
         with (
-            fleet.at_work(count / _TURN_SECONDS, drops=count * _FAULTS / 60, late_share=_FAULTS),
-            load.running(load.work()),
+            fleet.at_work(count / _TURN_SECONDS, restarts=count * _FAULTS / 60),
+            load.running(),
         ):
             begin = time.monotonic()
             for minute in range(1, bench.minutes + 1):
@@ -95,7 +96,7 @@ def _soak(bench: Bench, installation: Installation, agent: MachineAgent, count: 
                 held = ", ".join(f"{name} {value:.0f}" for name, value in minutes[-1].items())
                 total = sum(rows[-1].values())
                 bench.progress(f"minute {minute} of {bench.minutes}: {held}, rows {total}")
-        fleet.wait_until_connected(count, _BACK_SECONDS, stored=True)
+        fleet.wait_until_connected(count, _BACK_SECONDS)
     title = f"{count:,} machines: the last of {bench.minutes} minutes, the baseline being minute"
     growth = [
         Figure(name, "", [value], [minutes[early][name]], _NO_GROWTH)
@@ -106,10 +107,8 @@ def _soak(bench: Bench, installation: Installation, agent: MachineAgent, count: 
     yield Section("Rows; events, deliveries, audit and usage are history, kept by age", history)
     failed = sum(n for name, n in load.outcomes.items() if name.endswith((": 500", ": 502")))
     counts = {
-        "sockets dropped": fleet.status.closed,
-        "machines that came back": fleet.status.reconnected,
+        "machine agents killed and started": fleet.status.restarted,
         "commands answered by machines": fleet.status.answered,
-        "of them late": fleet.status.late,
         "webhook attempts received": int(receiver.get("/count")),
     }
     happened = [
@@ -121,37 +120,70 @@ def _soak(bench: Bench, installation: Installation, agent: MachineAgent, count: 
     yield Section("What happened", happened)
 
 
-class _Load(Clients):
-    """Clients of every kind."""
+class _Load:
+    """Clients that make random requests, and launch and end agents.
+
+    Attributes:
+        outcomes: how many requests of each kind had each outcome, such as "status: 200".
+    """
 
     def __init__(self, agent: MachineAgent, machines: list[Enrolled]) -> None:
-        super().__init__(agent.server, _LONGEST)
+        self._server = agent.server
         self._agent = agent.machine.id
         self._machines = machines
+        self._is_ending = False
+        self._client: aiohttp.ClientSession
+        self._running: Future[None]
+        self.outcomes: Counter[str] = Counter()
 
-    async def work(self) -> None:
-        """Make random requests at random times, until the load is to end."""
-        kinds: list[tuple[float, Callable[[], Coroutine[Any, Any, object]]]] = [
-            (60, self._status),
-            (10, lambda: self._send("list", "GET", "/daemons")),
-            (10, lambda: self._send("command", "POST", self._command, json=_READ_CHAT)),
-            (10, self._repeated_command),
-            (1, self._session),
-            (1, self._webhook),
-            (1, self._wrong_key),
-            (1, lambda: self._send("not found", "GET", f"/{random.getrandbits(64):x}")),
-            (1, self._cancelled),
-        ]
-        weights, calls = zip(*kinds, strict=True)
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Make requests in a thread, until the end of this block."""
+        with ThreadPoolExecutor(1, "clients") as thread:
+            self._running = thread.submit(lambda: asyncio.run(self._work()))
+            try:
+                yield
+            finally:
+                self._is_ending = True
+        self._running.result()
+
+    def check(self) -> None:
+        """Raise the error that ended the clients, if there was one."""
+        if self._running.done():
+            self._running.result()
+
+    async def _work(self) -> None:
+        read_chat = {"json": {"type": "read_chat", "payload": {}}}
         limit = asyncio.Semaphore(_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
+        timeout = aiohttp.ClientTimeout(total=_LONGEST)
+        async with (
+            aiohttp.ClientSession(
+                self._server.url, headers=self._server.headers, timeout=timeout
+            ) as self._client,
+            asyncio.TaskGroup() as group,
+        ):
             for _ in range(_LAUNCHING):
                 group.create_task(self._agents())
-            while not self.is_ending:
+            while not self._is_ending:
                 await asyncio.sleep(random.expovariate(_REQUESTS_PER_SECOND))
                 await limit.acquire()
-                (call,) = random.choices(calls, weights)
-                task = group.create_task(call())
+                machine = random.choice(self._machines).daemon_id
+                unique = f"{random.getrandbits(128):032x}"
+                command = f"/daemons/{machine}/command"
+                status = status_path(machine).removeprefix("/api/v1")
+                soon = aiohttp.ClientTimeout(total=_CANCEL_SECONDS)
+                wrong = {"Authorization": f"Bearer ork_{unique}"}
+                kinds: list[tuple[int, str, str, str, dict[str, Any]]] = [
+                    (60, "status", "GET", status, {}),
+                    (10, "list", "GET", "/daemons", {}),
+                    (20, "command", "POST", command, read_chat),
+                    (1, "not found", "GET", f"/{unique}", {}),
+                    (1, "wrong key", "GET", "/daemons", {"headers": wrong}),
+                    (1, "cancelled", "GET", status, {"timeout": soon}),
+                ]
+                weights = [weight for weight, *_ in kinds]
+                ((_, kind, method, path, options),) = random.choices(kinds, weights)
+                task = group.create_task(self._request(kind, method, path, **options))
                 task.add_done_callback(lambda _: limit.release())
 
     async def _agents(self) -> None:
@@ -159,64 +191,32 @@ class _Load(Clients):
         path = f"/shortcuts/{self._agent}"
         resumed = None
         for message in itertools.cycle(_MESSAGES):
-            if self.is_ending:
+            if self._is_ending:
                 return
             agent = {"type": "demo", "resume": resumed}
-            launched = await self._send("launch", "POST", f"{path}/launch", json=agent)
+            launched = await self._request("launch", "POST", f"{path}/launch", json=agent)
             session, target = launched.get("sessionId"), launched.get("sessionTargetId")
             own = f"/shortcuts/{target}"
-            await self._send("message", "POST", f"{own}/chat", json={"message": message})
-            await self._send("wait", "GET", f"{own}/wait")
-            await self._send("chat", "GET", f"{own}/chat")
+            await self._request("message", "POST", f"{own}/chat", json={"message": message})
+            await self._request("wait", "GET", f"{own}/wait")
+            await self._request("chat", "GET", f"{own}/chat")
             ended = {"type": "demo", "target": target}
-            await self._send("stop", "POST", f"{path}/stop", json=ended)
+            await self._request("stop", "POST", f"{path}/stop", json=ended)
             resumed = None if resumed else session
             await asyncio.sleep(1)
 
-    @property
-    def _machine(self) -> str:
-        return random.choice(self._machines).daemon_id
-
-    @property
-    def _command(self) -> str:
-        return f"/daemons/{self._machine}/command"
-
-    async def _status(self, kind: str = "status", **options: Any) -> None:
-        await self.request(kind, "GET", status_path(self._machine), **options)
-
-    async def _cancelled(self) -> None:
-        await self._status("cancelled", timeout=aiohttp.ClientTimeout(total=_CANCEL_SECONDS))
-
-    async def _repeated_command(self) -> None:
-        headers = {"Idempotency-Key": f"{random.getrandbits(64):x}"}
-        path = self._command
-        for _ in range(2):
-            await self._send("repeated command", "POST", path, json=_READ_CHAT, headers=headers)
-
-    async def _session(self) -> None:
-        if headers := await self._logged_in():
-            await self._send("account", "GET", "/account", headers=headers)
-            await self._send("logout", "POST", "/auth/logout", headers=headers)
-
-    async def _webhook(self) -> None:
-        if headers := await self._logged_in():
-            body = {"url": "http://127.0.0.1:9/nobody", "events": ["agent:error"]}
-            made = await self._send("webhook made", "POST", "/webhooks", json=body, headers=headers)
-            path = f"/webhooks/{made.get('id')}"
-            await self._send("webhook deleted", "DELETE", path, headers=headers)
-            await self._send("logout", "POST", "/auth/logout", headers=headers)
-
-    async def _logged_in(self) -> dict[str, str]:
-        body = {"email": EMAIL, "password": PASSWORD}
-        token = (await self._send("login", "POST", "/auth/login", json=body)).get("token")
-        return {"Authorization": f"Bearer {token}"} if token else {}
-
-    async def _wrong_key(self) -> None:
-        headers = {"Authorization": f"Bearer ork_{random.getrandbits(128):032x}"}
-        await self._send("wrong key", "GET", "/daemons", headers=headers)
-
-    async def _send(self, kind: str, method: str, path: str, **options: Any) -> dict[str, Any]:
-        return await self.request(kind, method, f"/api/v1{path}", **options)
+    async def _request(self, kind: str, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """Send a request; return the answer's body, an empty one if it failed."""
+        try:
+            async with self._client.request(method, f"/api/v1{path}", **options) as answer:
+                body = await answer.read()
+                self.outcomes[f"{kind}: {answer.status}"] += 1
+                return await answer.json() if answer.ok and body else {}
+        except TimeoutError:
+            self.outcomes[f"{kind}: no answer in time"] += 1
+        except aiohttp.ClientError as error:
+            self.outcomes[f"{kind}: {type(error).__name__}"] += 1
+        return {}
 
 
 def _sample(server: Server, agent: Program) -> Sample:

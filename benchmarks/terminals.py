@@ -80,7 +80,7 @@ def _echo(machine: MachineAgent, bench: Bench) -> Section:
     runs = bench.in_turns("echo", echo_of_agent, echo_of_tmux)
     agent.stop()
     served, local = ([statistics.median(run) for run in each] for each in runs)
-    above = [one - other for one, other in zip(served, local, strict=True)]
+    above = [ours - bare for ours, bare in zip(served, local, strict=True)]
     return Section(
         "Terminals: from a key to its echo (client, service, machine agent, tmux; cat)",
         [

@@ -1,7 +1,6 @@
 """How fast events reach webhooks, beside a bare loop that posts the same signed bodies."""
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
@@ -22,13 +21,12 @@ from benchmarks.report import (
     Section,
     Target,
     not_measured,
-    percentile,
     plural,
     spread,
 )
 from benchmarks.service import Installation, start_receiver
 from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_service, encode
-from outrider.contract.ids import derived_id, new_id
+from outrider.contract.ids import new_id
 from outrider.contract.limits import EVENT_BURST
 from outrider.contract.link.outbox import Outbox
 from outrider.machine.commands import Router
@@ -44,42 +42,21 @@ _PER_SECOND: Final = 1500
 _MOST_AT_ONCE: Final = 128
 _LATENCIES: Final = 100
 _WARM_UP: Final = 5
-_OTHERS: Final = 20
 _FEW: Final = 1
 _MANY: Final = 1000
-_HISTORY: Final = 1_000_000
 
 _LATENCY: Final = Target("at most", 20)
 _MEASURES: Final = (
     Measure("deliveries", "1/s", lambda run: run[0], Target("at least", 0.45, of="ratio")),
     Measure("processor time", "us/delivery", lambda run: run[1] * 1e6),
 )
-_UNHURT: Final = Measure(
-    f"event to the last of {_OTHERS} others, 99th percentile",
-    "ms",
-    lambda run: percentile(run, 99),
-    Target("at most", 1.3, of="ratio"),
-)
-
-_ATTEMPTS: Final = (
-    b'[{"attempt":1,"statusCode":200,"responseBody":"ok","error":null,'
-    b'"startedAt":1750000000000,"durationMs":12}]'
-)
 
 
 def webhooks(bench: Bench) -> Sections:
-    """Measure with one webhook and with many, without a history and with a long one."""
-    with closing(_Service(bench.stage, "webhooks")) as service:
-        yield _beside_one_that_hangs(service, bench)
+    """Measure with one webhook and with many, on SQLite and on PostgreSQL."""
     with closing(_Service(bench.stage, "speed")) as service:
         figures = [*_rates(service, _FEW, bench), *_rates(service, _MANY, bench)]
-        yield Section("Webhooks, SQLite, no history", figures)
-        bench.progress(f"a history of {_HISTORY:,} deliveries is written")
-        service.server.program.end()
-        _write_history(service.directory / "outrider.db", _HISTORY)
-        service.start()
-        title = f"Webhooks, SQLite, {_HISTORY:,} in the history"
-        yield Section(title, _rates(service, _MANY, bench))
+        yield Section("Webhooks, SQLite", figures)
     try:
         postgres = Postgres(fsync="on", full_page_writes="on", autovacuum="on")
     except NotInstalledError as error:
@@ -91,24 +68,7 @@ def webhooks(bench: Bench) -> Sections:
         settings = {"OUTRIDER_DATABASE_URL": postgres.create("outrider")}
         service = running.enter_context(closing(_Service(bench.stage, "postgresql", settings)))
         figures = [*_rates(service, _FEW, bench), *_rates(service, _MANY, bench)]
-        yield Section("Webhooks, PostgreSQL, no history", figures)
-
-
-def _beside_one_that_hangs(service: "_Service", bench: Bench) -> Section:
-    """Measure what one receiver that hangs costs the others."""
-    service.add_webhooks(_OTHERS)
-    service.rate(service.webhooks * 5)  # warm up
-
-    def beside() -> list[float]:
-        session = service.server.log_in()
-        path = service.server.add_webhook(session, f"{service.receiver.url}/hang")
-        found = service.latencies()
-        service.server.request("DELETE", path, headers=session)
-        return found
-
-    runs = bench.in_turns("a receiver that hangs", beside, service.latencies)
-    title = "Webhooks: one receiver that hangs, the baseline being without it"
-    return Section(title, [_UNHURT.of(runs)])
+        yield Section("Webhooks, PostgreSQL", figures)
 
 
 def _rates(service: "_Service", webhooks: int, bench: Bench) -> list[Figure]:
@@ -119,7 +79,7 @@ def _rates(service: "_Service", webhooks: int, bench: Bench) -> list[Figure]:
     runs = bench.in_turns(
         name, lambda: service.rate(deliveries), lambda: service.bare_rate(deliveries)
     )
-    figures = [one.of(runs, f", {name}") for one in _MEASURES]
+    figures = [measure.of(runs, f", {name}") for measure in _MEASURES]
     if webhooks == _FEW:
         bench.progress(f"{name}, event to first byte")
         figures += spread(f"event to first byte, {name}", "ms", service.latencies(), _LATENCY)
@@ -261,27 +221,3 @@ async def connected_outbox(
         stop.set()
         await running
         journal.close()
-
-
-def _write_history(file: Path, rows: int) -> None:
-    """Add so many deliveries that succeeded, one a second up to now, of all webhooks in turns."""
-    first = time.time_ns() // 1_000_000 - rows * 1000
-    name = "agent:generating_completed"
-    with closing(sqlite3.connect(file)) as database, database:
-        owned = database.execute("SELECT id, account_id FROM webhooks").fetchall()
-        for number in range(rows):
-            at = first + number * 1000
-            webhook, account = owned[number % len(owned)]
-            event_id, delivery = (derived_id(kind, at, str(number)) for kind in ("evt", "dlv"))
-            body = b'{"id":"%b"}' % event_id.encode() + b" " * 350
-            database.execute(
-                "INSERT INTO events (id, account_id, name, body, created_at)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (event_id, account, name, body, at),
-            )
-            database.execute(
-                "INSERT INTO deliveries (id, webhook_id, event_id, event, status, attempt,"
-                " attempts, created_at, completed_at, next_attempt_at, claimed_until)"
-                " VALUES (?, ?, ?, ?, 'succeeded', 1, ?, ?, ?, NULL, 0)",
-                (delivery, webhook, event_id, name, _ATTEMPTS, at, at),
-            )

@@ -1,8 +1,8 @@
 """A receiver that answers 200 at once and counts what comes, with the least work possible.
 
 Run as `python -m benchmarks.programs.receiver PORT`. `GET /count` tells how many deliveries
-have come, `GET /last` the monotonic time in nanoseconds of the newest one's first byte. What is
-sent to `/hang` is not counted, and never answered. To `/flaky` one delivery in 100 is answered with
+have come, `GET /last` the monotonic time in nanoseconds of the newest one's first byte. To
+`/flaky` one delivery in 100 is answered with
 500 and one in 100 after 3 s.
 """
 
@@ -53,9 +53,7 @@ class Receiving(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Answer a request."""
         counts = self._counts
-        if self._url.startswith(b"/hang"):
-            pass
-        elif self._parser.get_method() == b"POST":
+        if self._parser.get_method() == b"POST":
             counts.deliveries += 1
             counts.last = self._first_byte
             self._answer(counts.deliveries % 100 if self._url.startswith(b"/flaky") else -1)

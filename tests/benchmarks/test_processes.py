@@ -41,8 +41,8 @@ async def test_a_signal_ends_its_programs_and_removes_its_files(
         "PYTHONPATH": os.pathsep.join(paths),
         "TMPDIR": str(tmp_path),
     }
-    # The service and a scripted machine, and an attack on them that takes a minute.
-    arguments = ["-m", "benchmarks", "hostile", "--only", "titles", "--seconds", "59"]
+    # The service and a scripted machine, and requests to them for a minute.
+    arguments = ["-m", "benchmarks", "sdk", "--seconds", "59"]
     try:
         async with Program(*IN_BACKGROUND, *arguments, env=env, python="/bin/sh") as benchmark:
             await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * PATIENCE)

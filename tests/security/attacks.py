@@ -1,4 +1,4 @@
-"""What attackers send, for the tests (bytes and counts) and `benchmarks.hostile` (latencies)."""
+"""What attackers send."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

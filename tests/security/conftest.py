@@ -1,6 +1,6 @@
 """What the attacks have in common: a service in a process of its own.
 
-Bounds are asserted in bytes and counts, never in seconds; `benchmarks.hostile` measures latency.
+Bounds are asserted in bytes and counts, never in seconds.
 Every test here is marked `security`, which `make test` leaves out.
 """
 
