@@ -1,86 +1,30 @@
 """`outrider mcp`: the tools of a service over standard input and output.
 
-Each message is passed on to the service's `/mcp`, which decides everything: the tools, their
-arguments, and what the key may do.
+Each message is passed on to the service's `/mcp`, and its answer back. The service decides about
+everything: the version of the protocol, the tools, their arguments, and what the key may do.
 """
 
-import itertools
 import os
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import anyio
 import httpx2
-from mcp import MCPError, types
-from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
 
 from outrider import __version__
 from outrider.contract.errors import OutriderError
 from outrider.contract.targets import SESSION_VARIABLE
 from outrider.sdk.configuration import API_PATH, DEFAULT_URL, NOT_A_KEY, URL_VARIABLE
 
-_VERSION: Final = "2025-11-25"
+_INTERNAL_ERROR: Final = -32603
 _TIMEOUT: Final = httpx2.Timeout(10, read=75)
 """Seconds. The longest tools take a minute: a command on a machine, and `wait_agent`."""
-
-_Context = ServerRequestContext[Any, Any]
 
 
 class Unusable(OutriderError):
     """The service cannot be used with these settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Service:
-    """The service at the other end."""
-
-    http: httpx2.AsyncClient
-    url: str
-    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-
-    async def check(self) -> None:
-        """Check that the service has MCP, and takes the key.
-
-        Raises:
-            Unusable: it does not; the text says why.
-        """
-        try:
-            answer = await self.http.get(self.url)
-        except (httpx2.InvalidURL, httpx2.HTTPError, UnicodeError) as error:
-            raise Unusable(self._unreachable(error)) from error
-        if answer.status_code != 405:  # the answer to a GET with a valid key
-            text = _error_of(answer) or f"there is no Outrider (status {answer.status_code})"
-            raise Unusable(f"{self.url}: {text}")
-
-    async def request(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
-        """Send a message and return its result.
-
-        Raises:
-            MCPError: the service has refused it, or cannot be reached.
-        """
-        message = {
-            "jsonrpc": "2.0",
-            "id": next(self.numbers),
-            "method": method,
-            "params": params or {},
-        }
-        try:
-            answer = await self.http.post(self.url, json=message)
-        except httpx2.HTTPError as error:
-            raise MCPError(types.INTERNAL_ERROR, self._unreachable(error)) from error
-        body = _json(answer)
-        if isinstance(body.get("result"), dict):
-            result: dict[str, Any] = body["result"]
-            return result
-        failed = body.get("error")
-        if isinstance(failed, dict):
-            raise MCPError(int(failed["code"]), str(failed["message"]))
-        text = _error_of(answer) or f"{self.url} answers {answer.status_code}"
-        raise MCPError(types.INTERNAL_ERROR, text)
-
-    def _unreachable(self, error: Exception) -> str:
-        reason = str(error) or type(error).__name__
-        return f"{self.url} cannot be reached ({reason}): check {URL_VARIABLE} and the service"
 
 
 async def serve(base_url: str | None, key: str) -> None:
@@ -98,95 +42,81 @@ async def serve(base_url: str | None, key: str) -> None:
     headers = {
         "Authorization": f"Bearer {key.strip()}",
         "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": _VERSION,
         "User-Agent": f"outrider-mcp/{__version__}",
     }
     session = os.environ.get(SESSION_VARIABLE)
     if session:
         headers["X-Outrider-Session"] = session
     async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT) as http:
-        service = _Service(http, url)
-        await service.check()
-        server = await _server(service)
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        await _check(http, url)
+        async with (
+            stdio_server() as (read, write),
+            read,
+            write,  # `stdio_server` ends once both are closed
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def pass_on(message: SessionMessage) -> None:
+                answer = await _answer(http, url, message)
+                if answer is not None:
+                    parsed = jsonrpc_message_adapter.validate_python(answer, by_name=False)
+                    await write.send(SessionMessage(parsed))
+
+            async for message in read:
+                if isinstance(message, SessionMessage):  # otherwise it is not valid JSON-RPC
+                    tasks.start_soon(pass_on, message)
+            tasks.cancel_scope.cancel()
 
 
-async def _server(service: _Service) -> Server[Any]:
-    """Return a server that passes everything on."""
+async def _check(http: httpx2.AsyncClient, url: str) -> None:
+    """Check that the service has MCP, and takes the key.
 
-    async def list_tools(
-        _: _Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        result = await service.request("tools/list", _dumped(params))
-        return types.ListToolsResult.model_validate(result)
-
-    async def call_tool(_: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        try:
-            result = await service.request("tools/call", _dumped(params))
-        except MCPError as error:  # as a tool error, which the model reads
-            text = types.TextContent(type="text", text=error.message)
-            return types.CallToolResult(content=[text], is_error=True)
-        return types.CallToolResult.model_validate(result)
-
-    async def list_resources(
-        _: _Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        result = await service.request("resources/list", _dumped(params))
-        return types.ListResourcesResult.model_validate(result)
-
-    async def list_templates(
-        _: _Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        result = await service.request("resources/templates/list", _dumped(params))
-        return types.ListResourceTemplatesResult.model_validate(result)
-
-    async def read_resource(
-        _: _Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        result = await service.request("resources/read", _dumped(params))
-        return types.ReadResourceResult.model_validate(result)
-
-    started = await service.request(
-        "initialize",
-        {
-            "protocolVersion": _VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "outrider mcp", "version": __version__},
-        },
-    )
-    return Server(
-        "outrider",
-        version=__version__,
-        title="Outrider",
-        instructions=started.get("instructions"),
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
-    )
-
-
-def _dumped(params: Any) -> dict[str, Any]:
-    """Return parameters without `_meta`, which belongs to the client's own connection."""
-    if params is None:
-        return {}
-    dumped: dict[str, Any] = params.model_dump(
-        by_alias=True, mode="json", exclude_none=True, exclude={"meta"}
-    )
-    return dumped
-
-
-def _json(answer: httpx2.Response) -> dict[str, Any]:
+    Raises:
+        Unusable: it does not; the text says why.
+    """
     try:
-        body = answer.json()
+        response = await http.get(url)
+    except (httpx2.InvalidURL, httpx2.HTTPError, UnicodeError) as error:
+        raise Unusable(_unreachable(url, error)) from error
+    if response.status_code != 405:  # the answer to a GET with a valid key
+        text = _json(response).get("error", f"there is no Outrider ({response.status_code})")
+        raise Unusable(f"{url}: {text}")
+
+
+async def _answer(
+    http: httpx2.AsyncClient, url: str, message: SessionMessage
+) -> dict[str, Any] | None:
+    """Return the service's answer to a message; None if there is none, as to a notification."""
+    sent = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    try:
+        response = await http.post(url, json=sent)
+        body = _json(response)
+        text = body.get("error", f"{url} answers {response.status_code}")
+    except httpx2.HTTPError as error:
+        body, text = {}, _unreachable(url, error)
+    if not isinstance(message.message, JSONRPCRequest):
+        return None
+    if sent["method"] == "initialize" and "result" in body:
+        # Required with every request after the handshake.
+        http.headers["MCP-Protocol-Version"] = body["result"]["protocolVersion"]
+    if "jsonrpc" in body:
+        return {**body, "id": sent["id"]}
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": sent["id"]}
+    if sent["method"] == "tools/call":  # as a tool error, which the model reads
+        return answer | {
+            "result": {"content": [{"type": "text", "text": str(text)}], "isError": True}
+        }
+    return answer | {"error": {"code": _INTERNAL_ERROR, "message": str(text)}}
+
+
+def _unreachable(url: str, error: Exception) -> str:
+    reason = str(error) or type(error).__name__
+    return f"{url} cannot be reached ({reason}): check {URL_VARIABLE} and the service"
+
+
+def _json(response: httpx2.Response) -> dict[str, Any]:
+    try:
+        body = response.json()
     except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
-
-
-def _error_of(answer: httpx2.Response) -> str | None:
-    """Return the sentence of an error of the API; None if it is not one."""
-    text = _json(answer).get("error")
-    return text if isinstance(text, str) else None
