@@ -29,7 +29,7 @@ from outrider.contract.frames import Acknowledge, Event, Snapshot, decode_from_s
 from outrider.contract.ids import new_id
 from outrider.contract.limits import EVENT_BURST
 from outrider.contract.link.outbox import Outbox
-from outrider.machine.commands import Router
+from outrider.machine.commands.router import Router
 from outrider.machine.link.connection import Link
 from outrider.machine.link.journal import Journal
 from outrider.machine.settings import Connection

@@ -9,7 +9,7 @@ from outrider.contract.commands import CommandType
 from outrider.contract.frames import PROTOCOL_VERSION, Command, Snapshot, Welcome
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.resources import Provider, Session
-from outrider.machine.commands import Handler, Router
+from outrider.machine.commands.router import Handler, Router
 from outrider.machine.facts import describe_machine
 from outrider.machine.link.connection import Link, LinkRefusedError, SocketTiming
 from outrider.machine.link.journal import Journal

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from outrider.contract.commands import COMMANDS, CommandType, Result, Terminal
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, conflict
 from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Command, CommandResult, Failure
-from outrider.machine.commands import Handler, Router, command_handlers
+from outrider.machine.commands import command_handlers
+from outrider.machine.commands.router import Handler, Router
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.ended_chats import EndedChats
 from outrider.machine.sessions.sessions import Sessions

@@ -811,7 +811,7 @@ COMMANDS: Final[dict[CommandType, CommandSpec]] = {
     CommandType.READ_CHANGES: CommandSpec(ReadChanges, Changes, is_read=True),
     CommandType.READ_FILES: CommandSpec(ReadFiles, Files, is_read=True),
 }
-"""Every command. Its handler is in `command_handlers` (`machine/commands.py`)."""
+"""Every command. Its handler is in `machine/commands/`."""
 
 PUBLIC_COMMANDS: Final = frozenset(kind for kind, spec in COMMANDS.items() if spec.is_public)
 """The types of `POST /daemons/{daemonId}/command`."""

@@ -19,7 +19,8 @@ from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import Open
 from outrider.contract.resources import Provider as Description
 from outrider.machine.agents.providers import Providers, load_providers
-from outrider.machine.commands import Router, command_handlers
+from outrider.machine.commands import command_handlers
+from outrider.machine.commands.router import Router
 from outrider.machine.facts import describe_machine
 from outrider.machine.link.connection import Link
 from outrider.machine.link.journal import Journal

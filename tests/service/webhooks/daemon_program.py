@@ -11,7 +11,7 @@ from pathlib import Path
 
 from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
-from outrider.machine.commands import Router
+from outrider.machine.commands.router import Router
 from outrider.machine.link.connection import Link
 from outrider.machine.link.journal import Journal
 from outrider.machine.settings import Connection

@@ -51,7 +51,7 @@ from outrider.contract.link.machine import (
     Welcomed,
 )
 from outrider.contract.link.outbox import Outbox
-from outrider.machine.commands import Router
+from outrider.machine.commands.router import Router
 from outrider.machine.settings import Connection
 from outrider.machine.terminals.live import LiveTerminals
 

@@ -1,11 +1,10 @@
 """Command execution: decode a command, run its handler, encode the result.
 
-    link ── submit(Command) ──> Router ── payload, deadline ──> handler (sessions, terminals, …)
+    link ── submit(Command) ──> Router ── payload, deadline ──> handler (agents, terminals, …)
          <── reply(CommandResult) ──┘ <── Result or ApiError ──────┘
 
 Each command runs in its own task, so that none waits for another's agent. An error becomes a
-`Failure` with the status that the HTTP response will have. `command_handlers` says which part of
-the daemon carries out which command.
+`Failure` with the status that the HTTP response will have.
 """
 
 import asyncio
@@ -18,34 +17,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from outrider.contract.commands import (
-    COMMANDS,
-    AgentStatusQuery,
-    AnswerAction,
-    ChatDebug,
-    CloseTerminal,
-    CommandType,
-    Interrupt,
-    LaunchCli,
-    LaunchIde,
-    LaunchInWorktree,
-    ListTerminals,
-    ReadChanges,
-    ReadChat,
-    ReadFiles,
-    ReadQueue,
-    ReadScreen,
-    ReadTurn,
-    RemoveWorktree,
-    Result,
-    Resume,
-    Screenshot,
-    SendChat,
-    StopCli,
-    Terminal,
-    TerminalClosed,
-    Withdraw,
-)
+from outrider.contract.commands import COMMANDS, CommandType, Result, Terminal
 from outrider.contract.errors import ApiError, bad_request
 from outrider.contract.frames import (
     MAX_COMMANDS_IN_FLIGHT,
@@ -57,9 +29,6 @@ from outrider.contract.frames import (
 )
 from outrider.contract.limits import fitted
 from outrider.contract.structs import Wire
-from outrider.machine.debug.bundle import BundleCollector
-from outrider.machine.sessions.sessions import Sessions
-from outrider.machine.terminals.terminal import Terminals
 from outrider.tracing import OFF, Tracing
 
 _MAX_SEEN: Final = 4096
@@ -104,7 +73,9 @@ class Router:
         if command.id in self._seen:
             _log.warning("repeated command ignored", id=command.id, command=command.command)
             return
-        self._remember(command.id)
+        self._seen[command.id] = None
+        if len(self._seen) > _MAX_SEEN:
+            self._seen.popitem(last=False)
         try:
             kind, handler = self._handler(command.command)
             payload = _decode(kind, command.payload)
@@ -180,11 +151,6 @@ class Router:
                 "try again when some of them have finished",
             )
 
-    def _remember(self, command_id: str) -> None:
-        self._seen[command_id] = None
-        if len(self._seen) > _MAX_SEEN:
-            self._seen.popitem(last=False)
-
 
 async def _execute(
     command: Command, kind: CommandType, handler: Handler, payload: Wire
@@ -243,116 +209,3 @@ def _failure(error: ApiError) -> Failure:
     return Failure(
         status=error.status, message=error.message, code=error.code, details=error.details
     )
-
-
-def command_handlers(
-    sessions: Sessions, terminals: Terminals, reload: Callable[[], Awaitable[None]]
-) -> dict[CommandType, Handler]:
-    """Return the handler of each command.
-
-    Args:
-        reload: reads provider files that have changed; called before each launch, so that a
-            provider can be used right after its file was written.
-    """
-    bundles = BundleCollector(sessions)
-
-    async def send_chat(payload: SendChat, _: float) -> Result:
-        return await sessions.find(payload).send(payload)
-
-    async def read_chat(payload: ReadChat, _: float) -> Result:
-        return await sessions.read_chat(payload)
-
-    async def interrupt(payload: Interrupt, _: float) -> Result:
-        return await sessions.find(payload).interrupt(payload)
-
-    async def read_queue(payload: ReadQueue, _: float) -> Result:
-        return sessions.find(payload).queue()
-
-    async def withdraw(payload: Withdraw, _: float) -> Result:
-        return await sessions.find(payload).withdraw(payload)
-
-    async def read_screen(payload: ReadScreen, _: float) -> Result:
-        return await sessions.find(payload).screen()
-
-    async def resolve_action(payload: AnswerAction, _: float) -> Result:
-        return await sessions.find(payload).resolve(payload, payload.by)
-
-    async def agent_status(payload: AgentStatusQuery, _: float) -> Result:
-        return sessions.find(payload).state(payload.agent_type)
-
-    async def read_turn(payload: ReadTurn, _: float) -> Result:
-        return await sessions.find(payload).turn(payload)
-
-    async def read_changes(payload: ReadChanges, _: float) -> Result:
-        return await sessions.read_changes(payload)
-
-    async def read_files(payload: ReadFiles, _: float) -> Result:
-        return await sessions.read_files(payload)
-
-    async def chat_debug(payload: ChatDebug, _: float) -> Result:
-        return await bundles.collect(payload)
-
-    async def launch_cli(payload: LaunchCli, _: float) -> Result:
-        await reload()
-        return await sessions.launcher.launch_cli(payload)
-
-    async def launch_ide(payload: LaunchIde, _: float) -> Result:
-        await reload()
-        return await sessions.launcher.launch_ide(payload)
-
-    async def launch_in_worktree(payload: LaunchInWorktree, _: float) -> Result:
-        await reload()
-        return await sessions.launcher.launch_in_worktree(payload)
-
-    async def resume(payload: Resume, _: float) -> Result:
-        await reload()
-        return await sessions.launcher.resume(payload)
-
-    async def stop_cli(payload: StopCli, _: float) -> Result:
-        return await sessions.ending.stop(payload)
-
-    async def stop_and_remove_worktree(payload: StopCli, _: float) -> Result:
-        return await sessions.ending.stop(payload, remove_worktree=True)
-
-    async def remove_worktree(payload: RemoveWorktree, _: float) -> Result:
-        return await sessions.worktrees.remove(payload)
-
-    async def screenshot(payload: Screenshot, _: float) -> Result:
-        return await sessions.find(payload).screenshot(payload)
-
-    async def terminal(payload: Terminal, deadline: float) -> Result:
-        return await terminals.run(payload, deadline)
-
-    async def close_terminal(payload: CloseTerminal, _: float) -> Result:
-        await terminals.end(payload.name)
-        return TerminalClosed(terminal=payload.name)
-
-    async def list_terminals(_payload: ListTerminals, _: float) -> Result:
-        return terminals.list()
-
-    return {
-        CommandType.SEND_CHAT: send_chat,
-        CommandType.SEND_CHAT_NOW: send_chat,
-        CommandType.READ_CHAT: read_chat,
-        CommandType.INTERRUPT: interrupt,
-        CommandType.READ_QUEUE: read_queue,
-        CommandType.WITHDRAW: withdraw,
-        CommandType.READ_SCREEN: read_screen,
-        CommandType.RESOLVE_ACTION: resolve_action,
-        CommandType.SCREENSHOT: screenshot,
-        CommandType.LAUNCH_IDE: launch_ide,
-        CommandType.LAUNCH_CLI: launch_cli,
-        CommandType.LAUNCH_IN_WORKTREE: launch_in_worktree,
-        CommandType.RESUME: resume,
-        CommandType.STOP_CLI: stop_cli,
-        CommandType.STOP_AND_REMOVE_WORKTREE: stop_and_remove_worktree,
-        CommandType.REMOVE_WORKTREE: remove_worktree,
-        CommandType.AGENT_STATUS: agent_status,
-        CommandType.TERMINAL: terminal,
-        CommandType.CLOSE_TERMINAL: close_terminal,
-        CommandType.LIST_TERMINALS: list_terminals,
-        CommandType.CHAT_DEBUG: chat_debug,
-        CommandType.READ_TURN: read_turn,
-        CommandType.READ_CHANGES: read_changes,
-        CommandType.READ_FILES: read_files,
-    }
