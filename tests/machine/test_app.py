@@ -22,7 +22,7 @@ from outrider.contract.frames import (
 )
 from outrider.contract.resources import Provider
 from outrider.machine.app import run_daemon
-from outrider.machine.link.connection import TokenRefusedError
+from outrider.machine.link.connection import LinkRefusedError
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.launching import Launcher
 from outrider.machine.settings import (
@@ -182,7 +182,7 @@ async def test_a_revoked_token_ends_it(service: ScriptedService, settings: Daemo
     running = asyncio.create_task(run_daemon(settings, asyncio.Event()))
     peer = await service.connection()
     await peer.socket.close(CloseCode.UNAUTHORIZED, "revoked")
-    with pytest.raises(TokenRefusedError, match="run `outrider setup` again"):
+    with pytest.raises(LinkRefusedError, match="run `outrider setup` again"):
         await running
 
 

@@ -38,13 +38,7 @@ from outrider.contract.link.terminals import WINDOW, Data, Open, decode
 from outrider.contract.link.terminals import encode as encode_terminal
 from outrider.contract.resources import Provider, Workspace
 from outrider.machine.facts import describe_machine
-from outrider.machine.link.connection import (
-    LinkRefusedError,
-    ReplacedError,
-    SocketTiming,
-    TokenRefusedError,
-    UnsupportedVersionError,
-)
+from outrider.machine.link.connection import SocketTiming
 from outrider.machine.link.journal import Journal
 from outrider.machine.terminals.live import LiveTerminals, OpenableWindow
 from outrider.machine.tmux.server import Tmux
@@ -354,11 +348,11 @@ async def test_an_http_refusal_is_tried_again(
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "advice"),
+    ("code", "advice"),
     [
-        (CloseCode.UNAUTHORIZED, TokenRefusedError, "run `outrider setup` again"),
-        (CloseCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "update outrider"),
-        (CloseCode.REPLACED, ReplacedError, "run `outrider setup` on one of the two"),
+        (CloseCode.UNAUTHORIZED, "run `outrider setup` again"),
+        (CloseCode.UNSUPPORTED_VERSION, "update outrider"),
+        (CloseCode.REPLACED, "run `outrider setup` on one of the two"),
     ],
 )
 @pytest.mark.parametrize("welcomed", [False, True])
@@ -366,7 +360,6 @@ async def test_a_refusal_for_good_ends_it_with_what_to_do(
     machine: Machine,
     service: ScriptedService,
     code: CloseCode,
-    error: type[LinkRefusedError],
     advice: str,
     welcomed: bool,
 ) -> None:
@@ -376,7 +369,7 @@ async def test_a_refusal_for_good_ends_it_with_what_to_do(
         await peer.welcome()
     await peer.socket.close(code, "the service's words")
     refusal = await machine.refused()
-    assert type(refusal) is error
+    assert refusal.code == code
     assert advice in str(refusal)
     assert service.connections == 1
 
@@ -387,7 +380,7 @@ async def test_a_welcome_of_another_version_ends_it(
     machine.start()
     peer = await service.connection()
     await peer.say(Welcome(protocol=2, version="9", daemon_id="machine_1", nickname="box"))
-    assert isinstance(await machine.refused(), UnsupportedVersionError)
+    assert (await machine.refused()).code == CloseCode.UNSUPPORTED_VERSION
 
 
 async def test_a_forced_disconnect_is_followed_by_a_reconnect(

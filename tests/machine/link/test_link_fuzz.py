@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from outrider.contract.commands import CommandType, Result
 from outrider.contract.frames import Command, CommandResult, encode
-from outrider.machine.link.connection import UnsupportedVersionError
+from outrider.machine.link.connection import LinkRefusedError
 from outrider.machine.link.journal import Journal
 from tests.contract import strategies
 from tests.contract.wire import Message, from_service
@@ -59,7 +59,7 @@ async def test_whatever_a_service_says(
         peer.socket.transport.abort()
         while not await answers(service, machine.running):
             pass
-        with contextlib.suppress(UnsupportedVersionError):
+        with contextlib.suppress(LinkRefusedError):
             await machine.close()
             await machine.running
         journal.close()

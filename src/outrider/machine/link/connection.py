@@ -33,23 +33,7 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.limits import fitted
-from outrider.contract.link.machine import (
-    Close,
-    CommandCancelled,
-    CommandReceived,
-    CommandsLost,
-    Connect,
-    ConnectionEnded,
-    GoodbyeReceived,
-    LinkEvent,
-    LinkRefused,
-    LinkTiming,
-    MachineLink,
-    SendHello,
-    StreamEvents,
-    StreamsLost,
-    Welcomed,
-)
+from outrider.contract.link import machine as protocol
 from outrider.contract.link.outbox import Outbox
 from outrider.machine.commands.router import Router
 from outrider.machine.settings import Connection
@@ -62,49 +46,32 @@ _BROKEN_LIMITS: Final = frozenset(
 _log = structlog.get_logger(__name__)
 
 
-class LinkRefusedError(OutriderError):
-    """The service refuses this machine agent: reconnecting is of no use."""
-
-
-class TokenRefusedError(LinkRefusedError):
-    """The token was revoked."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The service does not accept this machine's token (it was revoked, or replaced by "
-            "another setup): run `outrider setup` again"
-        )
-
-
-class UnsupportedVersionError(LinkRefusedError):
-    """The service speaks another version of the protocol."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"The service does not speak version {PROTOCOL_VERSION} of the daemon protocol: "
-            "update outrider so that both sides have the same version"
-        )
-
-
-class ReplacedError(LinkRefusedError):
-    """Another machine agent connected with the same token."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Another machine agent connected with this machine's token: if the configuration "
-            "was copied, run `outrider setup` on one of the two machines"
-        )
-
-
-_REFUSALS: Final[dict[int, type[LinkRefusedError]]] = {
-    CloseCode.UNAUTHORIZED: TokenRefusedError,
-    CloseCode.UNSUPPORTED_VERSION: UnsupportedVersionError,
-    CloseCode.REPLACED: ReplacedError,
+_REFUSALS: Final[dict[int, str]] = {
+    CloseCode.UNAUTHORIZED: (
+        "The service does not accept this machine's token (it was revoked, or replaced by another "
+        "setup): run `outrider setup` again"
+    ),
+    CloseCode.UNSUPPORTED_VERSION: (
+        f"The service does not speak version {PROTOCOL_VERSION} of the daemon protocol: update "
+        "outrider so that both sides have the same version"
+    ),
+    CloseCode.REPLACED: (
+        "Another machine agent connected with this machine's token: if the configuration was "
+        "copied, run `outrider setup` on one of the two machines"
+    ),
 }
 
 
+class LinkRefusedError(OutriderError):
+    """The service refuses this machine agent, for `code`: reconnecting is of no use."""
+
+    def __init__(self, code: CloseCode) -> None:
+        super().__init__(_REFUSALS[code])
+        self.code = code
+
+
 @dataclass(frozen=True)
-class SocketTiming(LinkTiming):
+class SocketTiming(protocol.LinkTiming):
     """The intervals of a link and its sockets, in seconds.
 
     A service that is frozen, or has disappeared without a close, is left after `ping_interval`
@@ -148,7 +115,7 @@ class Link:
         self._timing = timing or SocketTiming()
         self._router = router
         self._outbox = outbox
-        self._protocol = MachineLink(
+        self._machine_link = protocol.MachineLink(
             outbox,
             version=__version__,
             describe=snapshot,
@@ -185,7 +152,7 @@ class Link:
             self._start(self._send(), "link send"),
             self._start(self._run_deadlines(), "link deadlines"),
         ]
-        self._protocol.start()
+        self._machine_link.start()
         self._update()
         try:
             await asyncio.wait({stopping, failure}, return_when=asyncio.FIRST_COMPLETED)
@@ -194,8 +161,10 @@ class Link:
         finally:
             # In this order: no frame may follow the goodbye, which `stop` returns. What still runs
             # then ends by itself: opening and closing have timeouts.
-            await _cancel(stopping, *workers)
-            self._protocol.stop()
+            for task in (stopping, *workers):
+                task.cancel()
+            await asyncio.wait((stopping, *workers))
+            self._machine_link.stop()
             self._update()
             while self._helpers or self._tasks:
                 await asyncio.wait({*self._helpers, *self._tasks.values()})
@@ -206,53 +175,53 @@ class Link:
 
     def _update(self) -> None:
         """Carry out what the protocol object returns after a report to it."""
-        for action in self._protocol.actions():
+        for action in self._machine_link.actions():
             match action:
-                case Connect(number, delay):
+                case protocol.Connect(number, delay):
                     task = self._start(self._connect(number, delay), f"link connection {number}")
                     self._tasks[number] = task
-                    task.add_done_callback(partial(self._forget, number))
-                case SendHello(number, hello):
-                    self._help(self._send_frame(number, hello), "link hello")
-                case Close():
-                    self._help(self._close(action), "link close")
-        for event in self._protocol.events():
+                    task.add_done_callback(partial(self._tasks.pop, number))
+                case protocol.SendHello(number, hello):
+                    self._start_helper(self._send_frame(number, hello), "link hello")
+                case protocol.Close():
+                    self._start_helper(self._close(action), "link close")
+        for event in self._machine_link.events():
             self._handle(event)
         self._update_deadline()
 
-    def _handle(self, event: LinkEvent) -> None:
+    def _handle(self, event: protocol.LinkEvent) -> None:
         match event:
-            case CommandReceived(command):
+            case protocol.CommandReceived(command):
                 self._router.submit(command, self._outbox.result)
                 return
-            case CommandCancelled(command_id):
+            case protocol.CommandCancelled(command_id):
                 self._router.cancel(command_id)
                 return
-            case StreamEvents(streams, events) if self._terminals is not None:
+            case protocol.StreamEvents(streams, events) if self._terminals is not None:
                 self._terminals.handle(streams, events)
                 return
-            case StreamsLost() if self._terminals is not None:
+            case protocol.StreamsLost() if self._terminals is not None:
                 self._terminals.lost()
-            case CommandsLost():
+            case protocol.CommandsLost():
                 self._router.cancel_all()
-            case Welcomed(welcome):
+            case protocol.Welcomed(welcome):
                 self._log.info("connected", daemon=welcome.daemon_id, service=welcome.version)
                 self._on_connected()
-            case GoodbyeReceived(reason):
+            case protocol.GoodbyeReceived(reason):
                 self._log.info("the service says goodbye", reason=reason)
-            case ConnectionEnded():
+            case protocol.ConnectionEnded():
                 self._log_end(event)
-            case LinkRefused(code):
-                self._fail(_REFUSALS[code]())
+            case protocol.LinkRefused(code):
+                self._fail(LinkRefusedError(code))
         self._output.set()  # it may be possible to send again
 
     def _update_deadline(self) -> None:
-        deadline = self._protocol.deadline(_now())
+        deadline = self._machine_link.deadline(_now())
         if deadline != self._deadline:
             self._deadline = deadline
             self._deadline_changed.set()
 
-    def _log_end(self, event: ConnectionEnded) -> None:
+    def _log_end(self, event: protocol.ConnectionEnded) -> None:
         if event.is_older:
             self._log.info("the older connection has ended", reason=event.reason)
         elif event.is_fault and event.code == CloseCode.HELLO_TIMEOUT:
@@ -277,27 +246,22 @@ class Link:
             # Before the outbox is read: what is added from here on sets it again.
             self._output.clear()
             while await self._send_next():
-                self._protocol.batch_written(_now())
+                self._machine_link.batch_written(_now())
                 self._update()
             self._update_deadline()  # events may have to wait for the rate limit
 
     async def _send_next(self) -> bool:
         """Send the frames that wait, or else one message of a terminal; return if there was one."""
-        batch = self._protocol.next_batch(_now())
+        batch = self._machine_link.next_batch(_now())
         if batch is not None:
             number, frames = batch
             for frame in frames:
                 await self._send_frame(number, frame)
             return True
-        terminal = self._protocol.next_terminal_message()
-        if terminal is None:
-            return False
-        number, message = terminal
-        socket = self._sockets.get(number)
-        if socket is not None:
-            with suppress(ConnectionClosed):  # the task that reads it reports that
-                await socket.send(message)
-        return True
+        terminal = self._machine_link.next_terminal_message()
+        if terminal is not None:
+            await self._send_message(*terminal)
+        return terminal is not None
 
     async def _run_deadlines(self) -> None:
         while True:
@@ -307,7 +271,7 @@ class Link:
                 async with asyncio.timeout_at(self._deadline):
                     await self._deadline_changed.wait()
             except TimeoutError:
-                self._protocol.tick(_now())
+                self._machine_link.tick(_now())
                 self._update()
                 self._output.set()
 
@@ -318,19 +282,19 @@ class Link:
             await self._sleep(delay)
         socket = await self._open()
         if socket is None:
-            self._protocol.connection_lost(number, _now())
+            self._machine_link.connection_lost(number, _now())
             self._update()
             return
         self._sockets[number] = socket
-        self._protocol.connection_opened(number, _now())
+        self._machine_link.connection_opened(number, _now())
         self._update()
         try:
             while True:
-                self._protocol.receive(number, await socket.recv(), _now())
+                self._machine_link.receive(number, await socket.recv(), _now())
                 self._update()
         except ConnectionClosed as error:
             closed = error.rcvd
-            self._protocol.connection_lost(
+            self._machine_link.connection_lost(
                 number,
                 _now(),
                 None if closed is None else closed.code,
@@ -365,12 +329,15 @@ class Link:
 
     async def _send_frame(self, number: int, frame: FromDaemon) -> None:
         """Send a frame within the limits of the contract, unless the connection is lost."""
+        await self._send_message(number, encode(fitted(frame)).decode())
+
+    async def _send_message(self, number: int, message: str | bytes) -> None:
         socket = self._sockets.get(number)
         if socket is not None:
             with suppress(ConnectionClosed):  # the task that reads it reports that
-                await socket.send(encode(fitted(frame)).decode())
+                await socket.send(message)
 
-    async def _close(self, action: Close) -> None:
+    async def _close(self, action: protocol.Close) -> None:
         """Close a connection, or stop opening it."""
         socket = self._sockets.pop(action.connection, None)
         if socket is None:
@@ -394,13 +361,10 @@ class Link:
         task.add_done_callback(self._ended)
         return task
 
-    def _help(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _start_helper(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._start(work, name)
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
-
-    def _forget(self, number: int, _: asyncio.Task[None]) -> None:
-        del self._tasks[number]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -415,10 +379,3 @@ class Link:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)

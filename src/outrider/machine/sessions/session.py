@@ -41,37 +41,8 @@ from outrider.machine.agents.adapter import Adapter, Observation
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.chat_selection import messages_of_turn, parse_cursor, select_messages
 from outrider.machine.sessions.clock import Clock
+from outrider.machine.sessions.core import protocol
 from outrider.machine.sessions.core.agent_core import AgentCore, already_sent
-from outrider.machine.sessions.core.protocol import (
-    Act,
-    AnswerRequest,
-    ChangeControls,
-    Choose,
-    CoreCommand,
-    CoreEvent,
-    Deliver,
-    Dequeue,
-    Done,
-    Emit,
-    Enqueue,
-    Failed,
-    InterruptAgent,
-    InterruptRequest,
-    Observed,
-    Postpone,
-    Prepare,
-    Publish,
-    Ready,
-    Refuse,
-    Reply,
-    Request,
-    Save,
-    SetTimer,
-    Stopping,
-    SubmitRequest,
-    Tick,
-    WithdrawRequest,
-)
 from outrider.machine.sessions.deltas import DeltaSink
 from outrider.machine.sessions.event_emitter import EventEmitter
 from outrider.machine.sessions.record import SessionRecord
@@ -151,21 +122,21 @@ class AgentSession:
         self._last_request = 0
         self._act_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._executors: dict[type[CoreCommand], Callable[[Any], object]] = {
-            Prepare: self._start_act,
-            Deliver: self._start_act,
-            Choose: self._start_act,
-            ChangeControls: self._start_act,
-            InterruptAgent: self._start_act,
-            SetTimer: self._set_timer,
-            Enqueue: self._enqueue,
-            Dequeue: lambda command: journal.dequeue(command.message_id),
-            Save: lambda _: journal.save_session(record),
-            Emit: self.events.emit,
-            Publish: lambda _: on_change(self),
-            Reply: self._reply,
-            Refuse: self._refuse,
-            Postpone: self._log_postponed,
+        self._executors: dict[type[protocol.CoreCommand], Callable[[Any], object]] = {
+            protocol.Prepare: self._start_act,
+            protocol.Deliver: self._start_act,
+            protocol.Choose: self._start_act,
+            protocol.ChangeControls: self._start_act,
+            protocol.InterruptAgent: self._start_act,
+            protocol.SetTimer: self._set_timer,
+            protocol.Enqueue: self._enqueue,
+            protocol.Dequeue: lambda command: journal.dequeue(command.message_id),
+            protocol.Save: lambda _: journal.save_session(record),
+            protocol.Emit: self.events.emit,
+            protocol.Publish: lambda _: on_change(self),
+            protocol.Reply: self._reply,
+            protocol.Refuse: self._refuse,
+            protocol.Postpone: self._log_postponed,
         }
 
     def start(self) -> None:
@@ -340,7 +311,7 @@ class AgentSession:
         message_id = new_id("msg")
         self._turn_spans.submitted(message_id)
         submit = partial(
-            SubmitRequest,
+            protocol.SubmitRequest,
             message_id=message_id,
             message=message,
             agent=request.agent_type,
@@ -359,7 +330,7 @@ class AgentSession:
             ApiError: 409, nothing is pending (`NO_PENDING_ACTION`), or the action has been
                 answered; 400, the action has no such option.
         """
-        return await self._request(Resolved, partial(AnswerRequest, answer=request, by=by))
+        return await self._request(Resolved, partial(protocol.AnswerRequest, answer=request, by=by))
 
     async def interrupt(self, request: Interrupt) -> Interrupted:
         """Stop the current turn; when this returns, the agent is not generating.
@@ -368,7 +339,9 @@ class AgentSession:
             ApiError: 400, the agent cannot be interrupted; 409, there is no turn
                 (`NOT_GENERATING`); 500, it did not react.
         """
-        return await self._request(Interrupted, partial(InterruptRequest, agent=request.agent_type))
+        return await self._request(
+            Interrupted, partial(protocol.InterruptRequest, agent=request.agent_type)
+        )
 
     async def withdraw(self, request: Withdraw) -> Withdrawn:
         """Take a message out of the queue.
@@ -378,7 +351,7 @@ class AgentSession:
         """
         message_id = request.message_id
         try:
-            withdraw = partial(WithdrawRequest, message_id=message_id)
+            withdraw = partial(protocol.WithdrawRequest, message_id=message_id)
             return await self._request(Withdrawn, withdraw)
         except ApiError as error:
             # The core forgets at a restart what was delivered; the chats of the agents do not.
@@ -392,7 +365,9 @@ class AgentSession:
                 return True
         return False
 
-    async def _request(self, kind: type[ResultT], event: Callable[[int], Request]) -> ResultT:
+    async def _request(
+        self, kind: type[ResultT], event: Callable[[int], protocol.Request]
+    ) -> ResultT:
         """Have the core handle a request with a new number; return its reply."""
         self._last_request += 1
         number = self._last_request
@@ -444,7 +419,7 @@ class AgentSession:
             await asyncio.wait({self._act_task}, timeout=_STOP_TIMEOUT)
 
     async def _stop(self) -> None:
-        self._handle(Stopping())
+        self._handle(protocol.Stopping())
         self._turn_spans.close()
         self.events.stop()
         if self._act_task is not None:
@@ -457,11 +432,11 @@ class AgentSession:
         self.events.texts_changed(agent)
         # The messages of a turn are emitted before its end.
         self.events.emit_messages(agent, is_turn_over=observation.status in {"idle", "error"})
-        self._handle(Observed(agent, observation))
+        self._handle(protocol.Observed(agent, observation))
         if observation.gone:
             self._on_gone(self, observation.end_reason)
 
-    def _handle(self, event: CoreEvent) -> None:
+    def _handle(self, event: protocol.CoreEvent) -> None:
         was_interrupting = self._core.is_interrupting  # this event may complete it
         for command in self._core.handle(event, self._clock()):
             self._executors[type(command)](command)
@@ -470,13 +445,13 @@ class AgentSession:
 
     # Commands of the core
 
-    def _start_act(self, command: Prepare | Act) -> None:
+    def _start_act(self, command: protocol.Prepare | protocol.Act) -> None:
         name = f"{type(command).__name__} {self.record.id}"
         self._act_task = asyncio.create_task(self._act(command), name=name)
 
-    async def _act(self, command: Prepare | Act) -> None:
+    async def _act(self, command: protocol.Prepare | protocol.Act) -> None:
         """Have the adapter execute a command, and pass its outcome to the core."""
-        if isinstance(command, Choose):
+        if isinstance(command, protocol.Choose):
             # Saved before the act: if the daemon is killed now, the agent may continue.
             self.record.answer = Answer(
                 action=command.verdict,
@@ -488,56 +463,56 @@ class AgentSession:
             try:
                 event = await self._call_adapter(command)
             except ApiError as error:
-                event = Failed(error)
-            if isinstance(command, Choose) and event != Done():
+                event = protocol.Failed(error)
+            if isinstance(command, protocol.Choose) and event != protocol.Done():
                 self.record.answer = None  # the agent has not been given it
             self._handle(event)
         except Exception:  # noqa: BLE001  # the callers that wait must get a reply
             _log.exception("act failed", session=self.record.id, act=type(command).__name__)
             broken = ApiError(500, "The machine agent failed: its log on the machine tells why")
-            self._handle(Failed(broken))
+            self._handle(protocol.Failed(broken))
 
-    async def _call_adapter(self, command: Prepare | Act) -> CoreEvent:
+    async def _call_adapter(self, command: protocol.Prepare | protocol.Act) -> protocol.CoreEvent:
         agents = self.adapter.agents
         match command:
-            case Prepare(agent, for_message):
+            case protocol.Prepare(agent, for_message):
                 await agents[agent].ready()
                 if for_message:
                     await agents[agent].show()
-                return Ready()
-            case Deliver(agent, message_id, message):
+                return protocol.Ready()
+            case protocol.Deliver(agent, message_id, message):
                 with self._turn_spans.delivery(message_id):
                     await agents[agent].deliver(message_id, message)
-            case Choose(agent, action, option):
-                return Done(offered=await agents[agent].choose(action, option))
-            case ChangeControls(agent, controls):
+            case protocol.Choose(agent, action, option):
+                return protocol.Done(offered=await agents[agent].choose(action, option))
+            case protocol.ChangeControls(agent, controls):
                 await agents[agent].change(controls)
-            case InterruptAgent(agent):
+            case protocol.InterruptAgent(agent):
                 await agents[agent].interrupt()
-        return Done()
+        return protocol.Done()
 
-    def _set_timer(self, command: SetTimer) -> None:
+    def _set_timer(self, command: protocol.SetTimer) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if command.seconds is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(command.seconds, self._handle, Tick())
+            self._timer = loop.call_later(command.seconds, self._handle, protocol.Tick())
 
-    def _enqueue(self, command: Enqueue) -> None:
+    def _enqueue(self, command: protocol.Enqueue) -> None:
         self._journal.enqueue(
             self.record.id, command.message_id, command.message, is_first=command.is_first
         )
 
-    def _reply(self, command: Reply) -> None:
+    def _reply(self, command: protocol.Reply) -> None:
         if (reply := self._requests.get(command.request)) is not None and not reply.done():
             reply.set_result(command.result)
 
-    def _refuse(self, command: Refuse) -> None:
+    def _refuse(self, command: protocol.Refuse) -> None:
         if (reply := self._requests.get(command.request)) is not None and not reply.done():
             reply.set_exception(command.error)
 
-    def _log_postponed(self, command: Postpone) -> None:
+    def _log_postponed(self, command: protocol.Postpone) -> None:
         _log.warning(
             "queued message not delivered",
             session=self.record.id,
