@@ -5,14 +5,14 @@ agent stays within the limits with `fitted`, `TokenBucket` and its outbox.
 """
 
 import math
-import operator
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, TypeVar
+from functools import cache, partial
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import inspect
 
+from outrider.contract.rewriting import Place, Rewrite, rewriter
 from outrider.contract.text import NO_NUL, PRINTABLE, printable
 
 MAX_SESSIONS: Final = 1000
@@ -52,7 +52,6 @@ _ROUNDING: Final = 1e-6
 """Tolerance, so that a token is available at the time returned by `next_at`."""
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
-_Fit = Callable[[Any], Any]
 
 
 class TokenBucket:
@@ -60,8 +59,6 @@ class TokenBucket:
 
     Times are seconds of a monotonic clock. A new bucket is full.
     """
-
-    __slots__ = ("_burst", "_filled_at", "_rate", "_tokens")
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -98,8 +95,6 @@ class EventAllowance:
     By default those that a machine may send.
     """
 
-    __slots__ = ("_bytes", "_events")
-
     def __init__(self, events: TokenBucket | None = None, size: TokenBucket | None = None) -> None:
         self._events = events or TokenBucket(EVENTS_PER_SECOND, EVENT_BURST)
         self._bytes = size or TokenBucket(EVENT_BYTES_PER_SECOND, EVENT_BYTES_BURST)
@@ -130,101 +125,33 @@ def fitted(value: StructT) -> StructT:
 
 
 @cache
-def _fit_of(kind: type) -> _Fit | None:
-    return _compile(inspect.type_info(kind))
+def _fit_of(kind: type) -> Rewrite | None:
+    return rewriter(inspect.type_info(kind), _fit)
 
 
-def _compile(kind: inspect.Type) -> _Fit | None:  # a case for each kind of type
-    """Return a function that cuts a value to this type's limits; None if it has none."""
+def _fit(kind: inspect.Type, _: Place | None) -> Rewrite | None:
     match kind:
-        case inspect.StructType():
-            fields = [(field.name, _compile(field.type)) for field in kind.fields]
-            return _fit_struct([(name, fit) for name, fit in fields if fit is not None])
-        case inspect.ListType():
-            return _fit_list(_compile(kind.item_type), kind.max_length)
-        case inspect.UnionType():
-            return _fit_union([(choice, _compile(choice)) for choice in kind.types])
-        case inspect.StrType(max_length=int() as length, pattern=pattern):
-            return _fit_text(length, _REPAIRS.get(pattern))
-        case inspect.IntType() | inspect.FloatType() if (kind.ge, kind.le) != (None, None):
-            return _fit_number(kind.ge, kind.le)
+        case inspect.ListType(max_length=int() as longest):
+            return lambda values: values if len(values) <= longest else values[:longest]
+        case inspect.StrType(max_length=int() as longest, pattern=pattern):
+            return partial(_fit_text, longest=longest, repair=_REPAIRS.get(pattern))
+        case inspect.IntType(ge=low, le=high) | inspect.FloatType(ge=low, le=high) if (
+            low,
+            high,
+        ) != (None, None):
+            return partial(_fit_number, low=low, high=high)
     return None
 
 
-def _fit_struct(fields: list[tuple[str, _Fit]]) -> _Fit | None:
-    if not fields:
-        return None
-
-    def fit(value: msgspec.Struct) -> msgspec.Struct:
-        changes = {}
-        for name, fit_field in fields:
-            old = getattr(value, name)
-            new = fit_field(old)
-            if new is not old:
-                changes[name] = new
-        return msgspec.structs.replace(value, **changes) if changes else value
-
-    return fit
+def _fit_text(text: str, longest: int, repair: Callable[[str], str] | None) -> str:
+    if len(text) > longest:
+        text = text[: longest - 1] + _ELLIPSIS
+    if not text.isascii():  # lone surrogates (paths that are not UTF-8) cannot be JSON
+        text = text.encode("utf-8", "replace").decode()
+    return text if repair is None else repair(text)
 
 
-def _fit_list(fit_item: _Fit | None, longest: int | None) -> _Fit | None:
-    if fit_item is None and longest is None:
-        return None
-
-    def fit(values: list[Any]) -> list[Any]:
-        first = values if longest is None else values[:longest]
-        if fit_item is None:
-            return first
-        fitting = [fit_item(value) for value in first]
-        is_same = len(first) == len(values) and all(map(operator.is_, fitting, values))
-        return values if is_same else fitting
-
-    return fit
-
-
-def _fit_union(choices: list[tuple[inspect.Type, _Fit | None]]) -> _Fit | None:
-    """Fit a value to the first member of its type, such as `str` in `str | None`."""
-    kinds: list[tuple[type, _Fit]] = []
-    for choice, fit_choice in choices:
-        if fit_choice is None:
-            continue
-        match choice:
-            case inspect.StructType():
-                kinds.append((choice.cls, fit_choice))
-            case inspect.StrType():
-                kinds.append((str, fit_choice))
-            case inspect.ListType():
-                kinds.append((list, fit_choice))
-            case inspect.IntType() | inspect.FloatType():
-                kinds.append((float, fit_choice))
-                kinds.append((int, fit_choice))
-    if not kinds:
-        return None
-
-    def fit(value: Any) -> Any:
-        for kind, fit_kind in kinds:
-            if isinstance(value, kind):
-                return fit_kind(value)
-        return value
-
-    return fit
-
-
-def _fit_text(longest: int, repair: Callable[[str], str] | None) -> _Fit:
-    def fit(text: str) -> str:
-        if len(text) > longest:
-            text = text[: longest - 1] + _ELLIPSIS
-        if not text.isascii():  # lone surrogates (paths that are not UTF-8) cannot be JSON
-            text = text.encode("utf-8", "replace").decode()
-        return text if repair is None else repair(text)
-
-    return fit
-
-
-def _fit_number(low: float | None, high: float | None) -> _Fit:
-    def fit(number: float) -> float:
-        if low is not None and not number >= low:
-            return low
-        return high if high is not None and number > high else number
-
-    return fit
+def _fit_number(number: float, low: float | None, high: float | None) -> float:
+    if low is not None and not number >= low:  # also of NaN
+        return low
+    return high if high is not None and number > high else number

@@ -4,8 +4,8 @@ The types of the fields limit each text and each list; together they would allow
 Our machine agent cuts an event before it keeps it, and the service cuts what other programs send.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from outrider.contract.resources import (
     Workspace,
     Worktree,
 )
+from outrider.contract.rewriting import Place, Rewrite, rewriter
 
 MAX_EVENT_BYTES: Final = 256 * 1024
 """Bytes of an event's body, the JSON that is stored, streamed and delivered."""
@@ -43,10 +44,7 @@ and lists no entry. What is left of the largest event is below the limit."""
 _LONGEST_NAME: Final = 512
 """Texts whose type allows no more are names and ids, which are never cut."""
 
-_Place = tuple[type, str]
-"""A field: its struct and its name."""
-
-_WHOLE: Final[set[_Place]] = {
+_WHOLE: Final[set[Place | None]] = {
     (Workspace, "path"),
     (Worktree, "path"),
     (FileDiff, "path"),
@@ -55,14 +53,11 @@ _WHOLE: Final[set[_Place]] = {
 }
 """A shorter path names another file, and an answer that is left out cannot be given."""
 
-_ENDS: Final[dict[_Place, str]] = {
+_ENDS: Final[dict[Place | None, str]] = {
     (ChatMessage, "content"): TRUNCATION_NOTE,
     (FileDiff, "patch"): "\n\\ [outrider: the rest is left out]",
 }
 _ELLIPSIS: Final = "…"
-
-_Shorten = Callable[[Any, int], Any]
-"""Returns a value with texts and lists that are cut for a level."""
 
 
 def json_bytes(value: object) -> int:
@@ -113,9 +108,10 @@ def cut_session(session: Session, limit: int = MAX_SESSION_BYTES) -> Session:
 
 def _cut(value: Any, limit: int) -> Any:
     kind: type = type(value)
-    shorten = _shorten_struct(kind)
     for level in range(1, _LEVELS + 1):
-        value = shorten(value, level)
+        shorten = _shorten_of(kind, level)
+        assert shorten is not None
+        value = shorten(value)
         # `truncated` is not set yet.
         if json_bytes(value) + len(b',"truncated":true') <= limit:
             break
@@ -123,56 +119,22 @@ def _cut(value: Any, limit: int) -> Any:
 
 
 @cache
-def _shorten_struct(kind: type) -> _Shorten:
-    info = inspect.type_info(kind)
-    assert isinstance(info, inspect.StructType)
-    fields = [
-        (field.name, shorten)
-        for field in info.fields
-        if (shorten := _compile(field.type, (kind, field.name))) is not None
-    ]
-
-    def shorten_fields(value: msgspec.Struct, level: int) -> msgspec.Struct:
-        changes = {name: shorten(getattr(value, name), level) for name, shorten in fields}
-        return msgspec.structs.replace(value, **changes)
-
-    return shorten_fields
+def _shorten_of(kind: type, level: int) -> Rewrite | None:
+    return rewriter(inspect.type_info(kind), partial(_shorten, level=level))
 
 
-def _compile(kind: inspect.Type, place: _Place) -> _Shorten | None:
-    """Return what shortens the values of a field; None if they stay as they are."""
+def _shorten(kind: inspect.Type, place: Place | None, level: int) -> Rewrite | None:
+    """Return what shortens the texts or lists of a type for a level; None if they stay whole."""
+    if place in _WHOLE:
+        return None
     match kind:
-        case inspect.StructType():
-            return _shorten_struct(kind.cls)
-        case inspect.UnionType():
-            return _shorten_union([_compile(choice, place) for choice in kind.types], kind)
         case inspect.ListType():
-            return _shorten_list(_compile(kind.item_type, place), is_whole=place in _WHOLE)
+            return lambda values: values[: _LONGEST_LIST >> level]
         case inspect.StrType(max_length=longest) if longest is None or longest > _LONGEST_NAME:
-            return None if place in _WHOLE else _shorten_text(_ENDS.get(place, _ELLIPSIS))
+            return partial(_shorten_text, end=_ENDS.get(place, _ELLIPSIS), level=level)
     return None
 
 
-def _shorten_union(choices: list[_Shorten | None], kind: inspect.UnionType) -> _Shorten | None:
-    """Return what shortens an optional value; texts may stand beside booleans."""
-    for shorten, choice in zip(choices, kind.types, strict=True):
-        if shorten is not None:
-            known = getattr(choice, "cls", list if isinstance(choice, inspect.ListType) else str)
-            return lambda value, level: shorten(value, level) if isinstance(value, known) else value
-    return None
-
-
-def _shorten_list(item: _Shorten | None, *, is_whole: bool) -> _Shorten:
-    def shorten(values: list[Any], level: int) -> list[Any]:
-        first = values if is_whole else values[: _LONGEST_LIST >> level]
-        return first if item is None else [item(value, level) for value in first]
-
-    return shorten
-
-
-def _shorten_text(end: str) -> _Shorten:
-    def shorten(text: str, level: int) -> str:
-        longest = max(_SHORTEST_TEXT, MAX_EVENT_CONTENT >> level)
-        return text if len(text) <= longest else text[: longest - len(end)] + end
-
-    return shorten
+def _shorten_text(text: str, end: str, level: int) -> str:
+    longest = max(_SHORTEST_TEXT, MAX_EVENT_CONTENT >> level)
+    return text if len(text) <= longest else text[: longest - len(end)] + end
