@@ -31,7 +31,7 @@ from outrider.contract.frames import Snapshot
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.providers import BUILT_IN_TYPES
 from outrider.contract.resources import Session, Workspace
-from outrider.machine.commands import Router
+from outrider.machine.commands.router import Router
 from outrider.machine.link.connection import Link, LinkRefusedError
 from outrider.machine.settings import Connection
 

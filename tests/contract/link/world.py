@@ -14,16 +14,19 @@ import msgspec
 from outrider.contract.events import AgentEvent
 from outrider.contract.frames import (
     Acknowledge,
+    Change,
     CloseCode,
     Command,
     CommandResult,
+    Event,
     FromService,
+    Hello,
+    Refusal,
     Snapshot,
     encode,
 )
 from outrider.contract.limits import EventAllowance, TokenBucket
 from outrider.contract.link import machine as machine_side
-from outrider.contract.link import service as service_side
 from outrider.contract.link.machine import LinkTiming, MachineLink
 from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.service import LinkTable, ServiceLink
@@ -130,23 +133,22 @@ class Node:
         end.link.receive(message, self.world.now)
         for event in end.link.events():
             match event:
-                case service_side.HelloReceived(hello):
-                    end.sessions = {one.id: one for one in hello.sessions}
+                case Hello(sessions=sessions):
+                    end.sessions = {session.id: session for session in sessions}
                     self.admitting.append(end)
                     self.table.admit(MACHINE_ID, end)
-                case service_side.ReportReceived(Snapshot() as report):
-                    end.sessions = {one.id: one for one in report.sessions}
-                case service_side.ReportReceived(change):
-                    assert not isinstance(change, Snapshot)
-                    for session_id in change.removed:
+                case Snapshot(sessions=sessions):
+                    end.sessions = {session.id: session for session in sessions}
+                case Change(sessions=sessions, removed=removed):
+                    for session_id in removed:
                         end.sessions.pop(session_id, None)
-                    end.sessions |= {one.id: one for one in change.sessions}
-                case service_side.EventReceived(seq, agents_event):
+                    end.sessions |= {session.id: session for session in sessions}
+                case Event(seq=seq, event=agents_event):
                     self.intake.append((seq, agents_event, end))
-                case service_side.ResultReceived(result):
-                    end.in_flight.discard(result.id)
-                    self.world.answered(result.id)
-                case service_side.RefusalReceived(refused):
+                case CommandResult(id=command_id):
+                    end.in_flight.discard(command_id)
+                    self.world.answered(command_id)
+                case Refusal(refused=refused):
                     self.world.recorded.add(refused.target)
         for one in list(self.ends):
             one.flush()
@@ -303,11 +305,11 @@ class MachineProcess:
                         wire.to_service.append(End(code))
         for event in self.link.events():
             match event:
-                case machine_side.CommandReceived(command):
-                    if command.id not in self.seen:
-                        self.seen.add(command.id)
-                        self.waiting[command.id] = None
-                        self.world.executed(command.id)
+                case Command(id=command_id):
+                    if command_id not in self.seen:
+                        self.seen.add(command_id)
+                        self.waiting[command_id] = None
+                        self.world.executed(command_id)
                 case machine_side.CommandsLost():
                     self.waiting.clear()
                 case machine_side.LinkRefused(code):

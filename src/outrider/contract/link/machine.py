@@ -119,36 +119,8 @@ Action = Connect | SendHello | Close
 
 
 @dataclass(frozen=True)
-class Welcomed:
-    """The service has accepted this machine."""
-
-    welcome: Welcome
-
-
-@dataclass(frozen=True)
-class CommandReceived:
-    """The service sent a command; a repeated one has the same id."""
-
-    command: Command
-
-
-@dataclass(frozen=True)
-class CommandCancelled:
-    """Nobody waits for the result of this command any more."""
-
-    command_id: str
-
-
-@dataclass(frozen=True)
 class CommandsLost:
     """Nobody waits for the result of any command any more: the connection is lost."""
-
-
-@dataclass(frozen=True)
-class GoodbyeReceived:
-    """The service is about to stop."""
-
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -188,16 +160,17 @@ class LinkRefused:
 
 
 LinkEvent = (
-    Welcomed
-    | CommandReceived
-    | CommandCancelled
+    Welcome
+    | Command
+    | Cancel
+    | Goodbye
     | CommandsLost
-    | GoodbyeReceived
     | ConnectionEnded
     | StreamEvents
     | StreamsLost
     | LinkRefused
 )
+"""A frame of the service is an event too; a repeated command has the same id."""
 
 
 class _State(Enum):
@@ -480,16 +453,14 @@ class MachineLink:
         self._lose_streams()
         if self._has_terminals:
             self._streams = terminals.TerminalStreams(is_machine=True)
-        self._events.append(Welcomed(welcome))
+        self._events.append(welcome)
 
     # The current connection, and those before it
 
     def _receive(self, connection: _Connection, frame: FromService | None, now: float) -> None:
         match frame:
-            case Command():
-                self._events.append(CommandReceived(frame))
-            case Cancel(id=command_id):
-                self._events.append(CommandCancelled(command_id))
+            case Command() | Cancel():
+                self._events.append(frame)
             case Acknowledge(seq=seq):
                 self._outbox.events_acknowledged(seq)
             case WatchDeltas(sessions=sessions):
@@ -513,7 +484,7 @@ class MachineLink:
         self._events.append(StreamEvents(self._streams, self._streams.events()))
 
     def _receive_goodbye(self, connection: _Connection, goodbye: Goodbye) -> None:
-        self._events.append(GoodbyeReceived(goodbye.reason))
+        self._events.append(goodbye)
         if goodbye.reconnect_ms:
             within = min(goodbye.reconnect_ms / 1000, MAX_RECONNECT_SECONDS)
             connection.reconnect_within = within

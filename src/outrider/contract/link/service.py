@@ -31,17 +31,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
-from outrider.contract.events import NEGOTIATED_EVENTS, AgentEvent, Refused
+from outrider.contract.events import NEGOTIATED_EVENTS
 from outrider.contract.frames import (
     HELLO_TIMEOUT,
     PROTOCOL_VERSION,
     Acknowledge,
     AcknowledgeRefusals,
-    Change,
     CloseCode,
-    CommandResult,
     DecodeError,
     Delta,
     Event,
@@ -50,7 +46,6 @@ from outrider.contract.frames import (
     Goodbye,
     Hello,
     Refusal,
-    Snapshot,
     WatchDeltas,
     Welcome,
     decode_from_daemon,
@@ -58,64 +53,8 @@ from outrider.contract.frames import (
 )
 from outrider.contract.limits import EventAllowance
 
-# Events: what the caller has to know.
 
-
-class HelloReceived(msgspec.Struct, frozen=True):
-    """A machine has sent its hello: register it, then call `welcome` or `close`."""
-
-    hello: Hello
-
-
-class ReportReceived(msgspec.Struct, frozen=True):
-    """A machine has reported what runs on it, or what has changed."""
-
-    report: Snapshot | Change
-
-
-class ResultReceived(msgspec.Struct, frozen=True):
-    """A machine has answered a command, perhaps one that nobody waits for."""
-
-    result: CommandResult
-
-
-class EventReceived(msgspec.Struct, frozen=True):
-    """Store this event, then call `event_stored`."""
-
-    seq: int
-    event: AgentEvent
-
-
-class RefusalReceived(msgspec.Struct, frozen=True):
-    """Record this refusal; its acknowledgement is among the frames to send."""
-
-    refused: Refused
-
-
-class DeltaReceived(msgspec.Struct, frozen=True):
-    """More text of a message that an agent is writing, of a session that was asked for."""
-
-    delta: Delta
-
-
-class GoodbyeReceived(msgspec.Struct, frozen=True):
-    """The machine agent is about to stop."""
-
-    reason: str
-
-
-LinkEvent = (
-    HelloReceived
-    | ReportReceived
-    | ResultReceived
-    | EventReceived
-    | RefusalReceived
-    | DeltaReceived
-    | GoodbyeReceived
-)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Closing:
     """How to close a connection."""
 
@@ -140,22 +79,6 @@ class ServiceLink:
         deadline: when to call `tick`, None if it need not be called.
     """
 
-    __slots__ = (
-        "_acknowledged",
-        "_allowance",
-        "_events",
-        "_frames",
-        "_hello_timeout",
-        "_newest",
-        "_state",
-        "_stored",
-        "_watches_deltas",
-        "closing",
-        "deadline",
-        "is_moving",
-        "number",
-    )
-
     def __init__(self, hello_timeout: float = HELLO_TIMEOUT) -> None:
         self._hello_timeout = hello_timeout
         self._state = _State.AWAITING_HELLO
@@ -167,7 +90,7 @@ class ServiceLink:
         """The numbers of the newest event that was returned, stored, and acknowledged."""
         self._watches_deltas = False
         self._allowance: EventAllowance | None = None
-        self._events: list[LinkEvent] = []
+        self._events: list[FromDaemon] = []
         self._frames: list[FromService] = []
 
     @property
@@ -177,8 +100,14 @@ class ServiceLink:
 
     # Output
 
-    def events(self) -> list[LinkEvent]:
-        """Return the events that have happened, in this order; each is returned once."""
+    def events(self) -> list[FromDaemon]:
+        """Return the frames of the machine that the caller has to handle, in their order, once.
+
+        - A hello: register the machine, then call `welcome` or `close`.
+        - An event: store it, then call `event_stored`.
+        - A result, perhaps of a command that nobody waits for; a refusal, which is acknowledged
+          already; a snapshot or change; a delta of a session that was asked for; a goodbye.
+        """
         events, self._events = self._events, []
         return events
 
@@ -302,38 +231,33 @@ class ServiceLink:
         if isinstance(frame, Hello):
             self._state = _State.ADMITTING
             self.deadline = None
-            self._events.append(HelloReceived(frame))
+            self._events.append(frame)
         else:
             self.close(CloseCode.BAD_FRAME, "The first frame must be a hello")
 
     def _receive(self, frame: FromDaemon | None, now: float, size: int) -> None:
         match frame:
-            case CommandResult():
-                self._events.append(ResultReceived(frame))
-            case Snapshot() | Change():
-                self._events.append(ReportReceived(frame))
-            case Event(seq=seq, event=event):
-                self._receive_event(seq, event, now, size)
-            case Refusal(seq=seq, refused=refused):
-                self._events.append(RefusalReceived(refused))
+            case None | Hello():
+                return  # a frame of a newer version, or one that has no meaning now
+            case Event():
+                self._receive_event(frame, now, size)
+                return
+            case Delta() if not self._watches_deltas:
+                return  # it was sent before the machine knew
+            case Refusal(seq=seq):
                 self._frames.append(AcknowledgeRefusals(seq=seq))
-            case Delta() if self._watches_deltas:
-                self._events.append(DeltaReceived(frame))
-            case Goodbye(reason=reason):
-                self._events.append(GoodbyeReceived(reason))
-            case _:
-                pass  # a frame of a newer version
+        self._events.append(frame)
 
-    def _receive_event(self, seq: int, event: AgentEvent, now: float, size: int) -> None:
+    def _receive_event(self, event: Event, now: float, size: int) -> None:
         assert self._allowance is not None  # set by `welcome`
         if (reason := self._allowance.refusal(now, size)) is not None:
             self.close(CloseCode.TOO_MANY_EVENTS, reason)
-        elif seq > self._newest:
-            self._newest = seq
-            self._events.append(EventReceived(seq, event))
-        elif seq <= self._stored:
+        elif event.seq > self._newest:
+            self._newest = event.seq
+            self._events.append(event)
+        elif event.seq <= self._stored:
             # The machine has not received the acknowledgement: send it again.
-            self._acknowledged = min(self._acknowledged, seq - 1)
+            self._acknowledged = min(self._acknowledged, event.seq - 1)
 
 
 class HasLink(Protocol):

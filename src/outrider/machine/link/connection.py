@@ -26,9 +26,13 @@ from outrider.contract.errors import OutriderError
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
+    Cancel,
     CloseCode,
+    Command,
     FromDaemon,
+    Goodbye,
     Snapshot,
+    Welcome,
     close_reason,
     encode,
 )
@@ -191,10 +195,10 @@ class Link:
 
     def _handle(self, event: protocol.LinkEvent) -> None:
         match event:
-            case protocol.CommandReceived(command):
-                self._router.submit(command, self._outbox.result)
+            case Command():
+                self._router.submit(event, self._outbox.result)
                 return
-            case protocol.CommandCancelled(command_id):
+            case Cancel(id=command_id):
                 self._router.cancel(command_id)
                 return
             case protocol.StreamEvents(streams, events) if self._terminals is not None:
@@ -204,10 +208,10 @@ class Link:
                 self._terminals.lost()
             case protocol.CommandsLost():
                 self._router.cancel_all()
-            case protocol.Welcomed(welcome):
-                self._log.info("connected", daemon=welcome.daemon_id, service=welcome.version)
+            case Welcome(daemon_id=daemon_id, version=version):
+                self._log.info("connected", daemon=daemon_id, service=version)
                 self._on_connected()
-            case protocol.GoodbyeReceived(reason):
+            case Goodbye(reason=reason):
                 self._log.info("the service says goodbye", reason=reason)
             case protocol.ConnectionEnded():
                 self._log_end(event)

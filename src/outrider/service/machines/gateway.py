@@ -27,26 +27,22 @@ from outrider.contract.events import AgentEvent, Refused
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
+    Change,
     CloseCode,
+    CommandResult,
     DecodeError,
     Delta,
+    Event,
+    FromDaemon,
     FromService,
+    Goodbye,
     Hello,
+    Refusal,
+    Snapshot,
     close_reason,
     encode,
 )
-from outrider.contract.link.service import (
-    DeltaReceived,
-    EventReceived,
-    GoodbyeReceived,
-    HelloReceived,
-    LinkEvent,
-    LinkTable,
-    RefusalReceived,
-    ReportReceived,
-    ResultReceived,
-    ServiceLink,
-)
+from outrider.contract.link.service import LinkTable, ServiceLink
 from outrider.service.cluster.relay import CommandRelay
 from outrider.service.database.engine import DATABASE_ERRORS, Database
 from outrider.service.http.error_response import respond
@@ -169,8 +165,8 @@ class Connection:
         if message is not None:
             link.receive(message, _now())
         for event in link.events():
-            if isinstance(event, HelloReceived):
-                return event.hello
+            if isinstance(event, Hello):
+                return event
         return None
 
     async def is_alive(self) -> bool:
@@ -604,13 +600,13 @@ class Gateway:
             if link.closing is not None:
                 return
 
-    async def _handle(self, state: MachineState, connection: Connection, event: LinkEvent) -> None:
+    async def _handle(self, state: MachineState, connection: Connection, event: FromDaemon) -> None:
         match event:
-            case ResultReceived(result):
-                await self._relay.deliver_result(state.id, result)
-            case ReportReceived(report):
-                self._presence.update(state, report)
-            case EventReceived(seq, agent_event):
+            case CommandResult():
+                await self._relay.deliver_result(state.id, event)
+            case Snapshot() | Change():
+                self._presence.update(state, event)
+            case Event(seq=seq, event=agent_event):
                 await self._take_event(
                     state.account_id,
                     state.id,
@@ -619,13 +615,13 @@ class Gateway:
                     agent_event,
                     stored=partial(connection.event_stored, seq),
                 )
-            case DeltaReceived(delta):
-                session = state.sessions.get(delta.session_id)
+            case Delta(session_id=session_id):
+                session = state.sessions.get(session_id)
                 ide_id = "" if session is None else views.type_target(state.id, session)
-                self._take_delta(state.account_id, state.id, delta, ide_id)
-            case RefusalReceived(refused):
+                self._take_delta(state.account_id, state.id, event, ide_id)
+            case Refusal(refused=refused):
                 self._note_refusal(state.account_id, state.id, refused)
-            case GoodbyeReceived(reason):
+            case Goodbye(reason=reason):
                 _log.info("goodbye received", machine=state.id, reason=reason)
 
     async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
