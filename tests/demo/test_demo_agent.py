@@ -77,11 +77,11 @@ def file(box: Machine) -> Path:
 
 
 async def test_it_is_always_installed_and_says_that_it_is_a_demo(box: Machine) -> None:
-    (shown,) = (one for one in box.sessions.providers() if one.type == "demo")
+    (shown,) = (spec for spec in box.sessions.providers() if spec.type == "demo")
     assert (shown.category, shown.display_name) == ("acp", "Demo agent")
     assert shown.installed
     assert shown.demo
-    assert [one.type for one in box.sessions.providers() if one.demo] == ["demo"]
+    assert [spec.type for spec in box.sessions.providers() if spec.demo] == ["demo"]
 
 
 @pytest.mark.parametrize("message", ["Hello there", "Help me", "stream", "stream 5 seconds"])

@@ -138,15 +138,18 @@ async def test_on_a_terminal_it_opens_the_dashboard_signed_in(
         assert not (tmp_path / "data" / "open.html").exists()
 
 
-async def test_it_says_how_to_have_the_command_on_the_path(env: dict[str, str]) -> None:
+async def test_the_lines_for_another_shell_put_the_command_on_the_path(env: dict[str, str]) -> None:
     env["PATH"] = os.defpath
     async with Up("-m", "outrider", "up", env=env) as up:
         await up.greeting()
         assert up.process.stdout is not None
-        hint = await up.says()
-        while not hint.startswith("export PATH="):
-            assert not up.process.stdout.at_eof(), hint
-            hint = await up.says()
+        lines = [await up.says()]
+        while not lines[-1].startswith("export OUTRIDER_URL="):
+            assert not up.process.stdout.at_eof(), lines
+            lines.append(await up.says())
+        hint = lines[-2]
+        assert hint.startswith("export PATH=")
+        assert sum("another shell" in line for line in lines) == 1
         env["PATH"] = _after_running(hint, os.defpath)
     command = shutil.which("outrider", path=env["PATH"])
     assert command is not None

@@ -111,25 +111,23 @@ def key_list(account: AccountOption, as_json: AsJson = False) -> None:
     async def of_account(database: Database) -> list[api_keys.ApiKey]:
         return await api_keys.of_account(database, await account_id(database, account))
 
-    keys = [
-        {
-            "id": key.id,
-            "name": key.name,
-            "prefix": key.prefix,
-            "scopes": sorted(key.scopes),
-            "createdAt": key.created_at,
-            "expiresAt": key.expires_at,
-            "revokedAt": key.revoked_at,
-            "lastUsedAt": key.last_used_at,
-        }
-        for key in on_database(of_account)
-    ]
-    rows = [
-        f"{key['id']}  {key['prefix']}…  {key['name']}  "
-        f"{'revoked' if key['revokedAt'] else 'last used ' + when(key['lastUsedAt'])}"
-        for key in keys
-    ]
-    show(as_json, {"keys": keys}, "\n".join(rows) or "No keys.")
+    keys, lines = [], []
+    for key in on_database(of_account):
+        keys.append(
+            {
+                "id": key.id,
+                "name": key.name,
+                "prefix": key.prefix,
+                "scopes": sorted(key.scopes),
+                "createdAt": key.created_at,
+                "expiresAt": key.expires_at,
+                "revokedAt": key.revoked_at,
+                "lastUsedAt": key.last_used_at,
+            }
+        )
+        state = "revoked" if key.revoked_at else f"last used {when(key.last_used_at)}"
+        lines.append(f"{key.id}  {key.prefix}…  {key.name}  {state}")
+    show(as_json, {"keys": keys}, "\n".join(lines) or "No keys.")
 
 
 @key_app.command("revoke")
@@ -138,11 +136,7 @@ def key_revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a key; it stops working within a second."""
-
-    async def revoke(database: Database) -> bool:
-        return await api_keys.revoke(database, key_id, now())
-
-    if not on_database(revoke):
+    if not on_database(lambda database: api_keys.revoke(database, key_id, now())):
         fail(f"There is no active key {key_id!r}")
     show(as_json, {"id": key_id, "revoked": True}, f"{key_id} is revoked.")
 

@@ -16,6 +16,7 @@ from outrider.service.accounts.password_resets import RESET_SECONDS, PasswordLin
 from outrider.service.accounts.quota import PLANS, Quota
 from outrider.service.accounts.store import accounts, dashboard_sessions, users
 from outrider.service.accounts.store.accounts import Account
+from outrider.service.accounts.store.dashboard_sessions import DashboardSession
 from outrider.service.database.engine import Database
 
 app = typer.Typer(no_args_is_help=True, help="Accounts.")
@@ -89,13 +90,10 @@ def list_accounts(
             database, None if email is None else await account_id(database, email)
         )
 
-    found = on_database(work)
-    rows = [
-        f"{account.id}  {account.plan:<10}  {account.email}"
-        f"{'' if account.has_password else '  (no password)'}"
-        for account in found
-    ]
-    show(as_json, {"accounts": [_fields(one) for one in found]}, "\n".join(rows) or "No accounts.")
+    rows = on_database(work)
+    lines = [f"{account.id}  {account.plan:<10}  {_user(account)}" for account in rows]
+    data = {"accounts": [_fields(account) for account in rows]}
+    show(as_json, data, "\n".join(lines) or "No accounts.")
 
 
 @app.command("show")
@@ -111,7 +109,7 @@ def show_account(email: EmailOption, as_json: AsJson = False) -> None:
     limit = PLANS[account.plan].calls_per_month
     usage = {"month": month, "calls": calls, "limit": limit}
     text = (
-        f"{account.id}  {account.email}{'' if account.has_password else '  (no password)'}\n"
+        f"{account.id}  {_user(account)}\n"
         f"Created   {when(account.created_at)}\n"
         f"Plan      {account.plan}: {calls} calls in {month} of "
         f"{'unlimited' if limit is None else limit}\n"
@@ -141,11 +139,7 @@ def set_plan(
         return account
 
     account = on_database(work)
-    show(
-        as_json,
-        {"accountId": account.id, "userId": account.user_id, "plan": plan},
-        f"{account.email} is on the {plan} plan.",
-    )
+    show(as_json, _ids(account) | {"plan": plan}, f"{account.email} is on the {plan} plan.")
 
 
 @app.command("password")
@@ -165,18 +159,13 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
         return await users.set_password(database, account.user_id, password_hash), None
 
     ended, link = on_database(work)
-    data: dict[str, Any] = {"accountId": account.id, "userId": account.user_id}
     if link is not None:
-        data |= {"changed": False} | _link_fields(link)
-        show(
-            as_json,
-            data,
-            f"The password of {account.email} is unchanged until the link is used."
-            + _link_text(link),
-        )
-        return
-    data |= {"changed": True, "sessionsEnded": ended}
-    show(as_json, data, f"{account.email} has the new password; {_ended(ended)}.")
+        text = f"The password of {account.email} is unchanged until the link is used."
+        data = _ids(account) | {"changed": False} | _link_fields(link)
+        show(as_json, data, text + _link_text(link))
+    else:
+        data = _ids(account) | {"changed": True, "sessionsEnded": ended}
+        show(as_json, data, f"{account.email} has the new password; {_ended(ended)}.")
 
 
 @app.command("sessions")
@@ -187,36 +176,33 @@ def list_sessions(
 ) -> None:
     """List the dashboard sessions of a user, or end them."""
 
-    async def work(
-        database: Database,
-    ) -> tuple[Account, list[dashboard_sessions.DashboardSession], int]:
+    async def work(database: Database) -> tuple[Account, list[DashboardSession], int]:
         account = await _account(database, email)
         if end_all:
             return account, [], await dashboard_sessions.end_all(database, account.user_id)
         return account, await dashboard_sessions.of_user(database, account.user_id, now()), 0
 
-    account, found, ended = on_database(work)
-    ids = {"accountId": account.id, "userId": account.user_id}
+    account, sessions, ended = on_database(work)
     if end_all:
-        show(as_json, ids | {"ended": ended}, f"{_ended(ended).capitalize()}.")
+        show(as_json, _ids(account) | {"ended": ended}, f"{_ended(ended).capitalize()}.")
         return
-    views = [
-        {
-            "id": session.id,
-            "createdAt": session.created_at,
-            "lastSeenAt": session.last_seen_at or session.created_at,
-            "expiresAt": session.expires_at,
-            "address": session.address,
-            "userAgent": session.user_agent,
-        }
-        for session in found
-    ]
-    rows = [
-        f"{session.id}  last seen {when(session.last_seen_at or session.created_at)}  "
-        f"{session.address or 'unknown address'}  {session.user_agent or ''}"
-        for session in found
-    ]
-    show(as_json, ids | {"sessions": views}, "\n".join(rows) or "No sessions.")
+    views, lines = [], []
+    for session in sessions:
+        last_seen = session.last_seen_at or session.created_at
+        views.append(
+            {
+                "id": session.id,
+                "createdAt": session.created_at,
+                "lastSeenAt": last_seen,
+                "expiresAt": session.expires_at,
+                "address": session.address,
+                "userAgent": session.user_agent,
+            }
+        )
+        address = session.address or "unknown address"
+        agent = session.user_agent or ""
+        lines.append(f"{session.id}  last seen {when(last_seen)}  {address}  {agent}")
+    show(as_json, _ids(account) | {"sessions": views}, "\n".join(lines) or "No sessions.")
 
 
 @app.command("delete")
@@ -229,15 +215,9 @@ def delete(
     account = on_database(lambda database: _account(database, email))
     confirm(f"Delete {account.email} ({account.id}) and everything that it owns?", yes=yes)
 
-    async def work(database: Database) -> None:
-        await accounts.remove(database, account.id, now())
-
-    on_database(work)
-    show(
-        as_json,
-        {"accountId": account.id, "userId": account.user_id, "deleted": True},
-        f"The account {account.id} of {account.email} is deleted.",
-    )
+    on_database(lambda database: accounts.remove(database, account.id, now()))
+    text = f"The account {account.id} of {account.email} is deleted."
+    show(as_json, _ids(account) | {"deleted": True}, text)
 
 
 def _ended(sessions: int) -> str:
@@ -260,29 +240,35 @@ def _chosen_password(option: str | None, email: str) -> str | None:
 
     One that must not be a password ends the command; on a terminal it is asked for again.
     """
-    if option is not None:
-        try:
-            passwords.check_new(option, email)
-        except passwords.WeakPassword as error:
-            fail(str(error), 2)
-        return option
-    while sys.stdin.isatty():
-        typed: str = typer.prompt(
-            "Password", hide_input=True, confirmation_prompt="The same again", err=True
+    while option is not None or sys.stdin.isatty():
+        chosen: str = (
+            option
+            if option is not None
+            else typer.prompt(
+                "Password", hide_input=True, confirmation_prompt="The same again", err=True
+            )
         )
         try:
-            passwords.check_new(typed, email)
+            passwords.check_new(chosen, email)
         except passwords.WeakPassword as error:
+            if option is not None:
+                fail(str(error), 2)
             typer.echo(str(error), err=True)
         else:
-            return typed
+            return chosen
     return None
 
 
+def _user(account: Account) -> str:
+    return account.email + ("" if account.has_password else "  (no password)")
+
+
+def _ids(account: Account) -> dict[str, Any]:
+    return {"accountId": account.id, "userId": account.user_id}
+
+
 def _fields(account: Account) -> dict[str, Any]:
-    return {
-        "accountId": account.id,
-        "userId": account.user_id,
+    return _ids(account) | {
         "email": account.email,
         "plan": account.plan,
         "createdAt": account.created_at,

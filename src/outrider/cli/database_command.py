@@ -48,13 +48,13 @@ async def check(database: Database) -> None:
 
 async def account_id(database: Database, account: str) -> str:
     """Return the id of the account with this id or email, or end the command."""
-    found = await accounts.find(database, account)
-    if found is None:
+    row_id = await accounts.find(database, account)
+    if row_id is None:
         fail(
             f"There is no account {account!r}: give its id or the email of its user, "
             "as in `outrider admin account list`"
         )
-    return found
+    return row_id
 
 
 def show(as_json: bool, data: dict[str, Any], text: str) -> None:

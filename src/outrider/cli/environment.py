@@ -9,45 +9,6 @@ import typer
 
 PREFIX: Final = "OUTRIDER_"
 
-# Repeated here, because importing the service's settings would slow down every other command.
-SERVICE: Final = frozenset(
-    PREFIX + name
-    for name in (
-        "ALLOWED_HOSTS",
-        "AUDIT_REQUIRED",
-        "BASE_PATH",
-        "COMMAND_TIMEOUT",
-        "DATABASE_URL",
-        "DATA_DIR",
-        "DEFAULT_PLAN",
-        "DRAIN_DELAY",
-        "GRACE_PERIOD",
-        "HISTORY_DAYS",
-        "HOST",
-        "MCP_APPROVALS",
-        "METRICS_LISTEN",
-        "METRICS_TOKEN",
-        "NODE_TIMEOUT",
-        "PORT",
-        "PUBLIC_URL",
-        "RATE_LIMIT_AUTH",
-        "RATE_LIMIT_IP",
-        "RATE_LIMIT_KEY",
-        "RATE_LIMIT_LOGIN",
-        "RATE_LIMIT_SESSION",
-        "RECENT_LOGIN",
-        "REDIS_URL",
-        "SECRET_KEY",
-        "TLS_CERT",
-        "TLS_KEY",
-        "TRUSTED_PROXIES",
-        "WEBHOOK_ALLOW_PRIVATE",
-        "WEBHOOK_RETRY_DELAYS",
-        "WEBHOOK_TIMEOUT",
-    )
-)
-"""The settings of the service; a test compares them with `cloud.settings.Settings`."""
-
 OTHERS: Final = frozenset(
     PREFIX + name
     for name in (
@@ -66,17 +27,24 @@ OTHERS: Final = frozenset(
 """The settings of the machine agent, of the command line and of the client."""
 
 
+def service_settings_names() -> frozenset[str]:
+    """Return the variables that the service reads."""
+    from outrider.service.settings import Settings
+
+    return frozenset(PREFIX + name.upper() for name in Settings.model_fields)
+
+
 def unknown(names: Iterable[str]) -> list[tuple[str, str | None]]:
     """Return the names that begin with `OUTRIDER_` but are not settings, each with the closest one.
 
     The closest is None if no setting is similar. Case does not matter, as in the settings.
     """
-    known = SERVICE | OTHERS
-    return [
-        (name, _closest(name))
-        for name in sorted(names)
-        if name.upper().startswith(PREFIX) and name.upper() not in known
-    ]
+    others = [name for name in sorted(names) if name.upper().startswith(PREFIX)]
+    others = [name for name in others if name.upper() not in OTHERS]
+    if not others:  # the usual case: loading the service's settings would slow each command down
+        return []
+    settings = sorted(service_settings_names() | OTHERS)
+    return [(name, _closest(name, settings)) for name in others if name.upper() not in settings]
 
 
 def warn_of_unknown() -> None:
@@ -86,8 +54,8 @@ def warn_of_unknown() -> None:
         typer.echo(f"outrider: warning: {name} is not a setting: {advice}", err=True)
 
 
-def _closest(name: str) -> str | None:
+def _closest(name: str, settings: Iterable[str]) -> str | None:
     """Return the setting most similar to `name`, compared without the common prefix."""
-    endings = [known.removeprefix(PREFIX) for known in sorted(SERVICE | OTHERS)]
-    found = difflib.get_close_matches(name.upper().removeprefix(PREFIX), endings, 1)
-    return PREFIX + found[0] if found else None
+    endings = [setting.removeprefix(PREFIX) for setting in settings]
+    similar = difflib.get_close_matches(name.upper().removeprefix(PREFIX), endings, 1)
+    return PREFIX + similar[0] if similar else None

@@ -1,6 +1,7 @@
 """`outrider up`: the service and this machine's agent in one process, set up on first use."""
 
 import asyncio
+import errno
 import os
 import secrets
 import shutil
@@ -8,6 +9,7 @@ import stat
 import sysconfig
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +37,7 @@ from outrider.service.machines.store import machines
 from outrider.service.operations.installation import prepare
 from outrider.service.server import listen, listen_for_metrics, run_service
 from outrider.service.settings import LOCAL_ACCOUNT, Settings
-from outrider.tracing import MACHINE_AGENT, SERVICE, Tracing, tracing_from_environment
+from outrider.tracing import MACHINE_AGENT, SERVICE, tracing_from_environment
 
 EMAIL: Final = "local@outrider.invalid"
 _OPEN_FILE: Final = "open.html"
@@ -69,11 +71,6 @@ async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -
     Raises:
         UpError, OutriderError: something is missing or in use; the text says what to do.
     """
-    async with tracing_from_environment(SERVICE) as tracing:
-        await _up(settings, stop, browser=browser, tracing=tracing)
-
-
-async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing: Tracing) -> None:
     if shutil.which("tmux") is None:
         raise UpError("tmux is missing: install it (apt-get install tmux) and start again")
     if settings.tls_cert is not None:
@@ -88,28 +85,31 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
     local = await _local_account(settings)
     serving = asyncio.Event()
     links = LoginLinks()
-    service = run_service(
-        settings,
-        [listener, *listen_for_metrics(settings)],
-        stop,
-        serving.set,
-        limit_loopback=False,
-        login_links=links,
-        tracing=tracing,
-    )
     open_file = settings.data_dir / _OPEN_FILE
 
     def new_link() -> str:
         return f"{url}/login#once={links.issue(local.email)}"
 
-    def greet(known: list[Provider], machine_id: str) -> None:
-        text = _greeting(url, local, new_link(), _demo_hint(known, machine_id, url, local))
+    def greet(providers: list[Provider], machine_id: str) -> None:
+        text = _greeting(url, local, new_link(), _demo_hint(providers, machine_id, url, local))
         _greet(url, text, settings.data_dir / _LOGIN_FILE)
-        greet_person(settings, port, known, new_link, open_file if browser else None)
+        greet_person(settings, port, providers, new_link, open_file if browser else None)
+
+    async def serve() -> None:
+        async with tracing_from_environment(SERVICE) as tracing:
+            await run_service(
+                settings,
+                [listener, *listen_for_metrics(settings)],
+                stop,
+                serving.set,
+                limit_loopback=False,
+                login_links=links,
+                tracing=tracing,
+            )
 
     machine = _machine(settings, url, local, greet=greet, serving=serving, stop=stop)
     tasks = (
-        asyncio.create_task(service, name="service"),
+        asyncio.create_task(serve(), name="service"),
         asyncio.create_task(machine, name="machine"),
     )
     # When one of the two ends, for any reason, the other one is stopped too.
@@ -119,18 +119,6 @@ async def _up(settings: Settings, stop: asyncio.Event, *, browser: bool, tracing
     open_file.unlink(missing_ok=True)
     for task in tasks:
         task.result()
-
-
-class _Once:
-    """A callback that runs only on its first call."""
-
-    def __init__(self, work: Callable[[list[Provider]], None]) -> None:
-        self._work: Callable[[list[Provider]], None] | None = work
-
-    def __call__(self, providers: list[Provider]) -> None:
-        work, self._work = self._work, None
-        if work is not None:
-            work(providers)
 
 
 async def _machine(
@@ -149,9 +137,16 @@ async def _machine(
     daemon_settings = DaemonSettings.from_environment()
     await _enroll_if_needed(settings, daemon_settings, url, local)
     machine_id = daemon_settings.load_connection().daemon_id
-    greeting = _Once(lambda known: greet(known, machine_id))
+    is_greeted = False
+
+    def greet_once(providers: list[Provider]) -> None:
+        nonlocal is_greeted
+        if not is_greeted:  # the machine connects again after each loss of the connection
+            is_greeted = True
+            greet(providers, machine_id)
+
     async with tracing_from_environment(MACHINE_AGENT) as tracing:
-        await run_daemon(daemon_settings, stop, on_connected=greeting, tracing=tracing)
+        await run_daemon(daemon_settings, stop, on_connected=greet_once, tracing=tracing)
     typer.echo("Stopped. Running agents continue in tmux; `outrider up` finds them again.")
 
 
@@ -160,19 +155,18 @@ async def _enroll_if_needed(
 ) -> None:
     database = Database(settings.sqlalchemy_url)
     try:
-        connection = daemon_settings.load_connection()
-        if await machines.by_token(database, digest(connection.token)) is not None:
-            if connection.server != url:
-                connection.server = url
-                daemon_settings.save_connection(connection)
-            return
-        if not connection.server.startswith(_LOOPBACK):
-            raise UpError(
-                f"This machine is enrolled with {connection.server}: set OUTRIDER_CONFIG_DIR to "
-                "another directory to run a separate service"
-            )
-        code = await Enrollment(database).new_code(local.account_id, None)
-    except NotEnrolledError:
+        with suppress(NotEnrolledError):
+            connection = daemon_settings.load_connection()
+            if await machines.by_token(database, digest(connection.token)) is not None:
+                if connection.server != url:
+                    connection.server = url
+                    daemon_settings.save_connection(connection)
+                return
+            if not connection.server.startswith(_LOOPBACK):
+                raise UpError(
+                    f"This machine is enrolled with {connection.server}: set OUTRIDER_CONFIG_DIR "
+                    "to another directory to run a separate service"
+                )
         code = await Enrollment(database).new_code(local.account_id, None)
     finally:
         await database.close()
@@ -187,10 +181,10 @@ async def _local_account(settings: Settings) -> Local:
         await prepare(database, used_before=key_file(settings.data_dir).exists())
         local = _read(path)
         if local is not None and await accounts.find(database, local.account_id) is not None:
-            known = await api_keys.by_hash(database, digest(local.key))
-            if known is None or known.revoked_at is not None:
+            key_row = await api_keys.by_hash(database, digest(local.key))
+            if key_row is None or key_row.revoked_at is not None:
                 _, local.key = await issue_key(database, local.account_id, "local", set(ALL_SCOPES))
-                _write(path, local)
+                _write_private(path, msgspec.json.encode(local))
             return local
         password = secrets.token_urlsafe(12)
         user = await users.by_email(database, EMAIL)
@@ -210,7 +204,7 @@ async def _local_account(settings: Settings) -> Local:
             )
         _, key = await issue_key(database, account_id, "local", set(ALL_SCOPES))
         local = Local(account_id=account_id, email=EMAIL, password=password, key=key)
-        _write(path, local)
+        _write_private(path, msgspec.json.encode(local))
         return local
     finally:
         await database.close()
@@ -255,17 +249,20 @@ def _greeting(url: str, local: Local, link: str, hint: str) -> str:
         "List your machines:\n\n"
         f"  curl -H 'Authorization: Bearer {local.key}' {url}/api/v1/daemons\n\n"
         f"{hint}"
-        f"{_path_hint()}"
         "Ask an agent in another shell, here the demo agent:\n\n"
+        f"{_path_line()}"
         f"  export OUTRIDER_URL={url} OUTRIDER_API_KEY={local.key}\n"
         '  outrider ask "$(outrider launch demo)" help\n\n'
         "Ctrl-C stops it.\n"
     )
 
 
-def _demo_hint(known: list[Provider], machine_id: str, url: str, local: Local) -> str:
+def _demo_hint(providers: list[Provider], machine_id: str, url: str, local: Local) -> str:
     """Return how to launch the demo agent; empty if another agent is installed here."""
-    if any(one.installed and not one.demo and one.category != "ide" for one in known):
+    if any(
+        provider.installed and not provider.demo and provider.category != "ide"
+        for provider in providers
+    ):
         return ""
     return (
         "No agent is installed here. The demo agent needs no account (docs/demo.md):\n\n"
@@ -274,14 +271,11 @@ def _demo_hint(known: list[Provider], machine_id: str, url: str, local: Local) -
     )
 
 
-def _path_hint() -> str:
-    """Return how to put `outrider` on the PATH; empty if it is there."""
+def _path_line() -> str:
+    """Return the line that puts `outrider` on the PATH; empty if it is there."""
     if shutil.which("outrider") is not None:
         return ""
-    return (
-        "To use the command `outrider` in another shell:\n\n"
-        f'  export PATH="{sysconfig.get_path("scripts")}:$PATH"\n\n'
-    )
+    return f'  export PATH="{sysconfig.get_path("scripts")}:$PATH"\n'
 
 
 async def _first(*events: asyncio.Event) -> None:
@@ -297,17 +291,13 @@ async def _first(*events: asyncio.Event) -> None:
 def _make_writable(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise UpError(_not_writable(directory, error.strerror or str(error))) from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise UpError(_not_writable(directory, "Permission denied"))
-
-
-def _not_writable(directory: Path, why: str) -> str:
-    return (
-        f"The data directory {directory} cannot be written ({why}): "
-        "set OUTRIDER_DATA_DIR to one that can"
-    )
+        raise UpError(
+            f"The data directory {directory} cannot be written ({error.strerror or error}): "
+            "set OUTRIDER_DATA_DIR to one that can"
+        ) from error
 
 
 def _read(path: Path) -> Local | None:
@@ -319,10 +309,6 @@ def _read(path: Path) -> Local | None:
         raise UpError(
             f"{path} cannot be read ({error}): repair it, or remove it for a new key and password"
         ) from error
-
-
-def _write(path: Path, local: Local) -> None:
-    _write_private(path, msgspec.json.encode(local))
 
 
 def _write_private(path: Path, data: bytes) -> None:

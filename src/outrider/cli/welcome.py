@@ -28,10 +28,11 @@ _LISTENS_ON_ALL: Final = ("0.0.0.0", "::")  # noqa: S104
 
 
 def welcome(
-    known: Sequence[Provider], phone_url: str | None, environment: Mapping[str, str]
+    providers: Sequence[Provider], phone_url: str | None, environment: Mapping[str, str]
 ) -> str:
     """Return the installed agents, and a QR code if a phone can reach the service."""
-    names = [one.display_name for one in known if one.installed and not one.demo]
+    installed = [provider for provider in providers if provider.installed and not provider.demo]
+    names = [provider.display_name for provider in installed]
     agents = f"Agents found here: {', '.join(names)}\n" if names else ""
     if phone_url is None:
         return agents
@@ -107,7 +108,7 @@ def open_browser(url: str, file: Path) -> bool:
 def greet_person(
     settings: Settings,
     port: int,
-    known: Sequence[Provider],
+    providers: Sequence[Provider],
     new_link: Callable[[], str],
     file: Path | None,
 ) -> None:
@@ -124,7 +125,7 @@ def greet_person(
         and may_open_browser(os.environ, system=sys.platform)
         and open_browser(new_link(), file)
     )
-    text = welcome(known, phone_url(settings, port), os.environ)
+    text = welcome(providers, phone_url(settings, port), os.environ)
     if is_opened:
         text += "\nThe dashboard opens in the browser (not with --no-browser).\n"
     with suppress(UnicodeEncodeError):  # a terminal that cannot show the blocks

@@ -78,7 +78,7 @@ async def supervise(
                 worker.reload()
 
         on_hangup(reload)
-    stopping = asyncio.create_task(_set(stop), name="stop the workers")
+    stopping = asyncio.create_task(_wait_all([stop]), name="stop the workers")
     tasks = [asyncio.create_task(worker.keep(), name="keep a worker") for worker in workers[:1]]
     try:
         # The first worker starts alone: it migrates the database, or fails with the reason.
@@ -261,7 +261,8 @@ async def _until_ready(
     workers: Sequence[_Worker], tasks: Sequence[asyncio.Task[None]], stopping: asyncio.Task[None]
 ) -> None:
     """Wait until all workers are ready, a stop is requested, or one has failed permanently."""
-    ready = asyncio.create_task(_ready(workers), name="workers ready")
+    events = [worker.ready for worker in workers]
+    ready = asyncio.create_task(_wait_all(events), name="workers ready")
     try:
         await asyncio.wait({ready, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -272,10 +273,6 @@ async def _until_ready(
         await asyncio.wait({ready})
 
 
-async def _ready(workers: Sequence[_Worker]) -> None:
-    for worker in workers:
-        await worker.ready.wait()
-
-
-async def _set(stop: asyncio.Event) -> None:
-    await stop.wait()
+async def _wait_all(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

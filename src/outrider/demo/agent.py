@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+from collections.abc import Collection
 from typing import Any, Final, Literal
 
 from acp import RequestError
@@ -148,7 +149,7 @@ def _modes(session: DemoSession) -> SessionModeState:
 
 
 def _options(session: DemoSession) -> list[Any]:
-    models = [SessionConfigSelectOption(value=one, name=name) for one, name in _MODELS.items()]
+    models = [SessionConfigSelectOption(value=id_, name=name) for id_, name in _MODELS.items()]
     return [
         SessionConfigOptionSelect(
             id="model",
@@ -161,6 +162,6 @@ def _options(session: DemoSession) -> list[Any]:
     ]
 
 
-def _check(value: object, known: Any) -> None:
-    if value not in known:
-        raise RequestError.invalid_params({"message": f"it is one of {', '.join(known)}"})
+def _check(value: object, allowed: Collection[Any]) -> None:
+    if value not in allowed:
+        raise RequestError.invalid_params({"message": f"it is one of {', '.join(allowed)}"})

@@ -41,28 +41,26 @@ _HELP: Final = """\
 
 Anything else I answer with an example of Markdown.
 """
+_ECHO: Final = """\
+## A demo answer
+
+I am no model: I do what the first word of a message says. Some to try:
+
+- `tool` asks for your approval
+- `stream 5` streams for five seconds
+- `help` lists them all
+
+```python
+print('Hello from the demo agent')
+```
+
+You said: """
 _NOT_FOUND: Final = -32002
-_MAX_SECONDS: Final = 600
-_MAX_MESSAGES: Final = 10_000
+_MAX: Final = {"stream": 600, "silent": 600, "messages": 10_000}
+"""The largest number that each of these commands takes."""
 _WORD_SECONDS: Final = 0.1
 _STEP_SECONDS: Final = 0.3
-_WORDS: Final = [
-    "These",
-    "are",
-    "words",
-    "that",
-    "arrive",
-    "one",
-    "after",
-    "the",
-    "other",
-    "as",
-    "those",
-    "of",
-    "a",
-    "model",
-    "do",
-]
+_SENTENCE: Final = "These are words that arrive one after the other as those of a model do"
 _OPTIONS: Final = [
     PermissionOption(option_id="allow", name="Allow once", kind="allow_once"),
     PermissionOption(option_id="always", name="Allow always", kind="allow_always"),
@@ -78,40 +76,27 @@ async def run_command(session: DemoSession, message: str) -> None:
         CancelledTurn: the turn was interrupted.
         RequestError: the message was `fail`, the file cannot be read, or the client has failed.
     """
-    words = message.split()
-    name = words[0] if words else ""
-    if name in _COUNTED and len(words) == 2:
-        command, most = _COUNTED[name]
-        if words[1].isdecimal() and 1 <= int(words[1]) <= most:
-            await command(session, int(words[1]))
+    words = message.split() or [""]
+    name = words[0]
+    if name in _MAX and len(words) == 2:
+        if words[1].isdecimal() and 1 <= int(words[1]) <= _MAX[name]:
+            await _COUNTED[name](session, int(words[1]))
         else:
-            await session.say(f"`{name}` takes a number from 1 to {most:,}.")
+            await session.say(f"`{name}` takes a number from 1 to {_MAX[name]:,}.")
     elif name in _COMMANDS:
         await _COMMANDS[name](session)
     else:
-        await _echo(session, message)
+        await session.say(_ECHO + message)
 
 
 async def _help(session: DemoSession) -> None:
     await session.say(_HELP)
 
 
-async def _echo(session: DemoSession, message: str) -> None:
-    await session.say(
-        "## A demo answer\n\n"
-        "I am no model: I do what the first word of a message says. Some to try:\n\n"
-        "- `tool` asks for your approval\n"
-        "- `stream 5` streams for five seconds\n"
-        "- `help` lists them all\n\n"
-        "```python\nprint('Hello from the demo agent')\n```\n\n"
-        f"You said: {message}"
-    )
-
-
 async def _stream(session: DemoSession, seconds: int) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    words = itertools.cycle(_WORDS)
+    words = itertools.cycle(_SENTENCE.split())
     while loop.time() < end:
         await session.say(next(words) + " ")
         await session.pause(_WORD_SECONDS)
@@ -138,19 +123,11 @@ async def _think(session: DemoSession) -> None:
 async def _plan(session: DemoSession) -> None:
     steps = ["Look at the task", "Do the work", "Check the result"]
     for done in range(len(steps) + 1):
-        entries = [
-            plan_entry(step, status=_status_of_step(number, done))
-            for number, step in enumerate(steps)
-        ]
-        await session.update(update_plan(entries))
+        states: list[Any] = ["completed"] * done + ["in_progress"] + ["pending"] * len(steps)
+        entries = zip(steps, states, strict=False)
+        await session.update(update_plan([plan_entry(step, status=s) for step, s in entries]))
         await session.pause(_STEP_SECONDS)
     await session.say("The plan is carried out.")
-
-
-def _status_of_step(number: int, done: int) -> Any:
-    if number < done:
-        return "completed"
-    return "in_progress" if number == done else "pending"
 
 
 async def _remember(session: DemoSession) -> None:
@@ -275,8 +252,8 @@ _COMMANDS: Final[dict[str, Callable[[DemoSession], Awaitable[None]]]] = {
     "fail": _fail,
     "crash": _crash,
 }
-_COUNTED: Final[dict[str, tuple[Callable[[DemoSession, int], Awaitable[None]], int]]] = {
-    "stream": (_stream, _MAX_SECONDS),
-    "silent": (_silent, _MAX_SECONDS),
-    "messages": (_messages, _MAX_MESSAGES),
+_COUNTED: Final[dict[str, Callable[[DemoSession, int], Awaitable[None]]]] = {
+    "stream": _stream,
+    "silent": _silent,
+    "messages": _messages,
 }

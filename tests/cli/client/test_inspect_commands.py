@@ -78,6 +78,8 @@ async def test_a_question_is_shown_and_answered_by_its_number(
         assert shown.code == 0
         assert "3  Reject" in shown.out
         assert "demo.txt" in shown.out
+    labels = [line.partition("  ")[0].lower() for line in status.out.splitlines()]
+    assert labels.count("mode") == labels.count("model") == 1
     unknown = await command("approve", session, "--option", "9", env=env)
     assert unknown.code == 2
     assert "1  Allow once" in unknown.err
@@ -93,7 +95,7 @@ async def test_a_question_is_shown_and_answered_by_its_number(
     (row,) = [line for line in ended.out.splitlines() if line.startswith(session)]
     assert row.split("\t")[4] == "stopped"
     assert session in [
-        one["id"] for one in (await command("ls", "--ended", "--json", env=env)).json()["sessions"]
+        row["id"] for row in (await command("ls", "--ended", "--json", env=env)).json()["sessions"]
     ]
 
 
@@ -102,6 +104,9 @@ async def test_changes_files_and_worktree(
 ) -> None:
     usage = await command("launch", "demo", "--base", "main", env=env)
     assert usage.code == 2
+    missing = await command("launch", "demo", "--dir", "/does/not/exist", env=env)
+    assert missing.code == 1
+    assert "create it, or choose another one in `dir`" in missing.err
     options = ("--dir", str(repository), "--worktree", "try", "--base", "main")
     session = (await command("launch", "demo", *options, env=env)).out.strip()
     asked = await command("ask", session, "edit", env=env)
@@ -116,6 +121,9 @@ async def test_changes_files_and_worktree(
     text = (await command("files", session, "demo.txt", env=env)).out
     assert text
     assert text in (await command("files", session, "demo.txt", "--json", env=env)).json()["text"]
+    running = await command("worktree", "rm", session, env=env)
+    assert running.code == 1
+    assert "`outrider stop --remove-worktree`" in running.err
     dirty = await command("stop", session, "--remove-worktree", env=env)
     assert dirty.code == 1
     assert (await command("stop", session, env=env)).code == 0

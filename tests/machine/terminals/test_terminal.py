@@ -137,7 +137,7 @@ async def test_a_bad_cwd_is_a_400(
         await prompt("pwd", cwd=cwd, name=name)
     assert caught.value.status == 400
     assert [detail.path for detail in caught.value.details] == ["cwd"]
-    assert sentence is None or caught.value.message == sentence
+    assert caught.value.message.startswith(sentence or "")
 
 
 @pytest.mark.parametrize("command", ["echo \0", "echo \ud800", "x" * (128 * 1024)])

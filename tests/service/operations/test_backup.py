@@ -1,7 +1,6 @@
 """Backup and restore of a service on SQLite."""
 
 import asyncio
-import errno
 import os
 import signal
 import sqlite3
@@ -120,10 +119,10 @@ class TestWhileTheServiceWrites:
         backup.restore(restored, file)
         async with running(restored) as other, other.visit():
             answer = await other.client(owner.key).get("/api/v1/webhooks")
-            found = {one["id"] for one in answer.json()["webhooks"]}
+            restored_ids = {webhook["id"] for webhook in answer.json()["webhooks"]}
             # A snapshot: everything up to some point, which lies within the time of the copy.
-            assert found == set(written[: len(found)])
-            assert before <= len(found) <= copied + 1
+            assert restored_ids == set(written[: len(restored_ids)])
+            assert before <= len(restored_ids) <= copied + 1
         assert (
             key_file(restored.data_dir).read_text()
             == key_file(served.settings.data_dir).read_text()
@@ -152,30 +151,6 @@ class TestFile:
         backup.create(stopped, made, overwrite=True)
         assert made.read_bytes() != before
         assert stat.S_IMODE(made.stat().st_mode) == 0o600
-
-    @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
-    def test_a_file_system_without_hard_links(
-        self, stopped: Settings, made: Path, monkeypatch: pytest.MonkeyPatch, number: int
-    ) -> None:
-        def link(*_: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(os, "link", link)
-        before, file = made.read_bytes(), made.with_name("linkless")
-        backup.create(stopped, file)
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert zipfile.is_zipfile(file)
-        assert list(file.parent.glob(".*")) == []
-
-        def place_meanwhile(*paths: object) -> None:
-            made.rename(taken)
-            link(*paths)
-
-        taken = made.with_name("taken")
-        monkeypatch.setattr(os, "link", place_meanwhile)
-        with pytest.raises(BackupError, match="--force"):
-            backup.create(stopped, taken)
-        assert taken.read_bytes() == before
 
     def test_a_directory_that_is_missing(self, stopped: Settings, tmp_path: Path) -> None:
         with pytest.raises(BackupError, match="cannot be written"):

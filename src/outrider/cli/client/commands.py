@@ -2,8 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,6 +35,7 @@ from outrider.cli.client.output import (
     print_text,
     session,
     show_result,
+    warn,
 )
 from outrider.cli.client.questions import chosen_option, question_line, question_text
 from outrider.cli.client.target_names import find_agent, find_machine
@@ -53,7 +54,6 @@ from outrider.sdk import (
     NewWorktree,
     Outrider,
     PermissionDenied,
-    Reply,
 )
 
 if TYPE_CHECKING:
@@ -115,61 +115,47 @@ def ls(
             sessions = []
         if as_json:
             print_json({"daemons": [machine.daemon for machine in machines], "sessions": sessions})
-            return
-        names = {machine.id: machine.nickname for machine in machines}
-        if ended:
-            _list_ended(sessions, names)
+        elif ended:
+            head = ["SESSION", "MACHINE", "TYPE", "ENDED", "REASON", "DIRECTORY", "TITLE"]
+            print_table(head, _session_rows(sessions, machines))
         else:
-            _list_running(sessions, machines, names)
+            _list_running(sessions, machines)
 
 
-def _row(session: Session, names: Mapping[str, str], state: Sequence[str]) -> list[str]:
-    place = session.workspace.path if session.workspace else ""
-    machine = names.get(session.target_id.partition(":")[0], "")
-    return [session.id, machine, session.type, *state, place, session.title or ""]
+def _session_rows(sessions: Sequence[Session], machines: Sequence[Machine]) -> list[list[str]]:
+    by_id = {machine.id: machine for machine in machines}
+    rows = []
+    for row in sessions:
+        machine = by_id.get(row.target_id.partition(":")[0])
+        state: list[str] = [row.status]
+        if row.ended_at is not None:
+            state = [moment(row.ended_at), row.end_reason or ""]
+        elif machine is not None and not machine.connected:
+            state = ["offline"]  # what an agent does there is not known
+        nickname, place = machine.nickname if machine else "", row.workspace
+        title = row.title or ""
+        rows.append([row.id, nickname, row.type, *state, place.path if place else "", title])
+    return rows
 
 
-def _list_ended(sessions: Sequence[Session], names: Mapping[str, str]) -> None:
-    rows = [
-        _row(session, names, [moment(session.ended_at), session.end_reason or ""])
-        for session in sessions
-    ]
-    head = ["SESSION", "MACHINE", "TYPE", "ENDED", "REASON", "DIRECTORY", "TITLE"]
-    print_table(head, rows)
-
-
-def _list_running(
-    sessions: Sequence[Session], machines: Sequence[Machine], names: Mapping[str, str]
-) -> None:
-    # What an agent does on a machine that is not connected is not known.
-    offline = {machine.id for machine in machines if not machine.connected}
-    rows = [
-        _row(
-            session,
-            names,
-            ["offline" if session.target_id.partition(":")[0] in offline else session.status],
-        )
-        for session in sessions
-    ]
+def _list_running(sessions: Sequence[Session], machines: Sequence[Machine]) -> None:
+    rows = _session_rows(sessions, machines)
     busy = {session.target_id.partition(":")[0] for session in sessions}
     rows += [
         ["", machine.nickname, "", "online" if machine.connected else "offline", "", ""]
         for machine in machines
         if machine.id not in busy
     ]
-    asking = [
-        (session, session.pending_action)
-        for session in sessions
-        if session.pending_action is not None
-    ]
+    asking = [(session, session.pending_action) for session in sessions]
     if not is_terminal():
-        for row, session in zip(rows, sessions, strict=False):
-            if session.pending_action is not None:
-                row.append(question_line(session.pending_action))
+        for row, (_, action) in zip(rows, asking, strict=False):
+            if action is not None:
+                row.append(question_line(action))
     print_table(["SESSION", "MACHINE", "TYPE", "STATUS", "DIRECTORY", "TITLE"], rows)
     if is_terminal():
         for session, action in asking:
-            print_text(f"{session.id} asks: {question_text(action)}\n")
+            if action is not None:
+                print_text(f"{session.id} asks: {question_text(action)}\n")
 
 
 def launch(  # noqa: PLR0917  # typer makes options of them
@@ -245,25 +231,16 @@ def ask(
             sentence = f"{asked}\nAnswer with {advice}; --option N chooses an option"
             raise ApprovalRequired(sentence, action=question.action) from question
         if as_json:
-            print_json(_reply_body(reply))
+            # As the API's response to a wait, with the text.
+            fields = {"reason": reply.status, "cursor": reply.cursor, "status": reply.status}
+            rest = {"messages": reply.messages, "pendingAction": None, "text": reply.text}
+            print_json(fields | rest)
         elif reply.text:
             print_text(reply.text)
         if reply.status == "error":
             if not as_json:
-                print(escaped_lines(f"outrider: The turn failed: {reply.error}"), file=sys.stderr)
+                warn(f"The turn failed: {reply.error}")
             sys.exit(ExitCode.REFUSED)
-
-
-def _reply_body(reply: Reply) -> dict[str, Any]:
-    """Return a reply as the API's response to a wait, with its text."""
-    return {
-        "reason": reply.status,
-        "cursor": reply.cursor,
-        "status": reply.status,
-        "messages": reply.messages,
-        "pendingAction": None,
-        "text": reply.text,
-    }
 
 
 def _show_live(agent: Agent, text: str, timeout: float) -> None:
@@ -327,9 +304,9 @@ def chat(
                 print_json(read)
             else:
                 for message in read.messages:
-                    _print_message(message)
-            return
-        _follow(client, agent, limit, as_json)
+                    _print_message(message, as_json=False)
+        else:
+            _follow(client, agent, limit, as_json)
 
 
 def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) -> None:
@@ -350,10 +327,7 @@ def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) ->
                 continue
             shown.add(message.id)
             last = message.id
-            if as_json:
-                print_json(message)
-            else:
-                _print_message(message)
+            _print_message(message, as_json=as_json)
 
     show(first)
     if first.state == "ended":
@@ -370,13 +344,14 @@ def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) ->
             return
 
 
-def _print_message(message: Message) -> None:
-    if is_terminal():
+def _print_message(message: Message, *, as_json: bool) -> None:
+    if as_json:
+        print_json(message)
+    elif is_terminal():
         _show(message, console())
-    elif message.kind == "text":
-        print_text(f"{message.role}: {message.content}")
     else:
-        print_text(f"{message.kind}: {message.content}")
+        kind = message.role if message.kind == "text" else message.kind
+        print_text(f"{kind}: {message.content}")
 
 
 Option = Annotated[

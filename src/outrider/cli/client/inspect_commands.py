@@ -17,6 +17,8 @@ from outrider.cli.client.output import (
     print_text,
     session,
     show_result,
+    show_table,
+    warn,
 )
 from outrider.cli.client.questions import question_text
 from outrider.cli.client.target_names import find_agent
@@ -45,7 +47,13 @@ def _state_text(state: AgentState) -> str:
         f"{state.session_id}  {state.agent_type}  {state.status}  {state.title or ''}".rstrip(),
         f"Directory  {state.workspace.path if state.workspace else '(none)'}",
     ]
-    lines += [f"{item.label}  {item.value}" for item in state.summary_metadata.items]
+    # ACP agents have their mode and model in both.
+    controls = {name for control in state.controls for name in (control.id, control.label)}
+    lines += [
+        f"{item.label}  {item.value}"
+        for item in state.summary_metadata.items
+        if not {item.id, item.label} & controls
+    ]
     for control in state.controls:
         choices = f"  (of {', '.join(control.options)})" if control.options else ""
         lines.append(f"{control.id}  {control.value}{choices}")
@@ -98,7 +106,7 @@ def diff(target: Target, base: Base = None, as_json: AsJson = False) -> None:
             return
         print_raw(changes.patch)
         if changes.truncated:
-            print("outrider: The patch is cut: it is too long", file=sys.stderr)
+            warn("The patch is cut: it is too long")
 
 
 def files(
@@ -121,7 +129,7 @@ def files(
         else:
             print_raw(content.text or "")
             if content.truncated:
-                print("outrider: The file is cut: it is too long", file=sys.stderr)
+                warn("The file is cut: it is too long")
 
 
 def screen(target: Target, as_json: AsJson = False) -> None:
@@ -146,14 +154,11 @@ def queue(
             show_result(taken, f"{taken.message_id} is taken back", as_json)
             return
         messages = agent.queue()
-        if as_json:
-            print_json({"success": True, "messages": messages})
-        else:
-            rows = [
-                [message.message_id, moment(message.created_at), message.text]
-                for message in messages
-            ]
-            print_table(["MESSAGE", "SENT", "TEXT"], rows)
+        rows = [
+            [message.message_id, moment(message.created_at), message.text] for message in messages
+        ]
+        body = {"success": True, "messages": messages}
+        show_table(body, ["MESSAGE", "SENT", "TEXT"], rows, as_json)
 
 
 def debug(target: Target, as_json: AsJson = False) -> None:
@@ -166,15 +171,15 @@ def debug(target: Target, as_json: AsJson = False) -> None:
 def account(as_json: AsJson = False) -> None:
     """Print the account's plan, its use this month, its limits, and this key."""
     with session(as_json=as_json) as client:
-        found = client.account()
-        usage, limits = found.usage, found.limits
+        account = client.account()
+        usage, limits = account.usage, account.limits
         calls = "unlimited" if usage.limit is None else usage.limit
         per_key = counted(limits.requests_per_minute_per_key, "request")
         lines = [
-            f"{found.id}  plan {found.plan}",
+            f"{account.id}  plan {account.plan}",
             f"Calls     {usage.calls} in {usage.month} of {calls}",
             f"A minute  {per_key} of a key, {limits.requests_per_minute_per_ip} of an address",
             f"Webhooks  {'unlimited' if limits.webhooks is None else limits.webhooks}",
         ]
-        lines += [f"Key       {key.name}: {', '.join(key.scopes)}" for key in found.keys]
-        show_result(found, "\n".join(lines), as_json)
+        lines += [f"Key       {key.name}: {', '.join(key.scopes)}" for key in account.keys]
+        show_result(account, "\n".join(lines), as_json)

@@ -12,7 +12,8 @@ from outrider.cli.client.output import (
     print_text,
     session,
     show_result,
-    user_login,
+    show_table,
+    user_session,
 )
 from outrider.cli.client.target_names import find_machine
 from outrider.cli.counted import counted
@@ -55,24 +56,21 @@ def terminals(
 ) -> None:
     """List the named terminals, or close one."""
     with session(as_json=as_json) as client:
-        found = find_machine(client, machine)
+        target = find_machine(client, machine)
         if close is not None:
-            show_result(found.close_terminal(close), f"{close} is closed", as_json)
+            show_result(target.close_terminal(close), f"{close} is closed", as_json)
             return
-        every = found.terminals()
-        if as_json:
-            print_json({"success": True, "terminals": every})
-        else:
-            rows = [[terminal.name, "busy" if terminal.busy else "idle"] for terminal in every]
-            print_table(["NAME", "STATE"], rows)
+        every = target.terminals()
+        rows = [[terminal.name, "busy" if terminal.busy else "idle"] for terminal in every]
+        show_table({"success": True, "terminals": every}, ["NAME", "STATE"], rows, as_json)
 
 
 @app.command()
 def disconnect(machine: MachineName, email: Email = None, as_json: AsJson = False) -> None:
     """Close a machine's connection; it comes back by itself. Needs a user's login."""
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
-        found = find_machine(client, machine)
-        show_result(found.disconnect(), f"{found.nickname} is disconnected", as_json)
+    with user_session(email, as_json=as_json) as client:
+        target = find_machine(client, machine)
+        show_result(target.disconnect(), f"{target.nickname} is disconnected", as_json)
 
 
 @app.command()
@@ -81,6 +79,6 @@ def revoke(
 ) -> None:
     """Revoke a machine's token: it has to be set up again. Needs a user's login."""
     confirm(f"Revoke the machine {machine}?", yes=yes, as_json=as_json)
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
-        found = find_machine(client, machine)
-        show_result(found.revoke(), f"{found.nickname} is revoked", as_json)
+    with user_session(email, as_json=as_json) as client:
+        target = find_machine(client, machine)
+        show_result(target.revoke(), f"{target.nickname} is revoked", as_json)

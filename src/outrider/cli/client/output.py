@@ -76,7 +76,7 @@ def fail(error: OutriderError, *, as_json: bool) -> NoReturn:
     if as_json:
         print_json(error_body(error))
     else:
-        print(escaped_lines(f"outrider: {error}"), file=sys.stderr)
+        warn(str(error))
     sys.exit(exit_code_of(error))
 
 
@@ -99,8 +99,12 @@ def session(*, as_json: bool, login: tuple[str, str] | None = None) -> Iterator[
         sys.exit(130)
 
 
-def user_login(email: str | None, *, as_json: bool) -> tuple[str, str]:
-    """Return the email and password of a user; asked for on a terminal if they are missing."""
+@contextmanager
+def user_session(email: str | None, *, as_json: bool) -> Iterator[Outrider]:
+    """Provide a client that a user has logged in, for what an API key may not do.
+
+    On a terminal, an email and a password that are missing are asked for.
+    """
     password = os.environ.get(PASSWORD_VARIABLE)
     if sys.stdin.isatty():
         email = email or typer.prompt("Email", err=True)
@@ -108,7 +112,8 @@ def user_login(email: str | None, *, as_json: bool) -> tuple[str, str]:
     if not (email and password):
         text = f"An API key may not do this: give --email, and {PASSWORD_VARIABLE}"
         fail(UsageError(text), as_json=as_json)
-    return email, password
+    with session(as_json=as_json, login=(email, password)) as client:
+        yield client
 
 
 def confirm(question: str, *, yes: bool, as_json: bool) -> None:
@@ -147,6 +152,21 @@ def print_text(text: str) -> None:
     """Print text of the service or an agent, without what a terminal would obey."""
     sys.stdout.write(escaped_lines(text) + "\n")
     sys.stdout.flush()
+
+
+def show_table(
+    result: object, columns: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool
+) -> None:
+    """Print the result of a command: as JSON, or as this table."""
+    if as_json:
+        print_json(result)
+    else:
+        print_table(columns, rows)
+
+
+def warn(text: str) -> None:
+    """Print a sentence to standard error."""
+    print(escaped_lines(f"outrider: {text}"), file=sys.stderr)
 
 
 def moment(milliseconds: int | None) -> str:

@@ -14,14 +14,13 @@ from outrider.cli.client.output import (
     ExitCode,
     confirm,
     moment,
-    print_json,
-    print_table,
     session,
     show_result,
-    user_login,
+    show_table,
+    user_session,
 )
 from outrider.cli.counted import counted
-from outrider.contract.webhooks import Delivered
+from outrider.contract.webhooks import Attempt, Delivered, Delivery
 
 app = typer.Typer(no_args_is_help=True, help="Webhooks.")
 
@@ -34,9 +33,6 @@ def list_webhooks(as_json: AsJson = False) -> None:
     """List the webhooks."""
     with session(as_json=as_json) as client:
         webhooks = client.webhooks.list()
-        if as_json:
-            print_json({"webhooks": webhooks})
-            return
         rows = [
             [
                 webhook.id,
@@ -47,7 +43,8 @@ def list_webhooks(as_json: AsJson = False) -> None:
             ]
             for webhook in webhooks
         ]
-        print_table(["WEBHOOK", "STATE", "LAST", "EVENTS", "URL"], rows)
+        head = ["WEBHOOK", "STATE", "LAST", "EVENTS", "URL"]
+        show_table({"webhooks": webhooks}, head, rows, as_json)
 
 
 @app.command()
@@ -60,7 +57,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Subscribe a URL to events; prints the id and the secret, which is shown this once."""
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         made = client.webhooks.create(url, [name.strip() for name in events.split(",")])
         show_result(made, f"{made.id}\n{made.secret}", as_json)
 
@@ -78,7 +75,7 @@ def resume(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> 
 
 
 def _switch(webhook: str, email: str | None, as_json: bool, *, active: bool) -> None:
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         changed = client.webhooks.update(webhook, active=active)
         show_result(changed, f"{webhook} is {'active' if active else 'paused'}", as_json)
 
@@ -89,21 +86,21 @@ def delete(
 ) -> None:
     """Delete a webhook with its deliveries."""
     confirm(f"Delete the webhook {webhook} and its deliveries?", yes=yes, as_json=as_json)
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         show_result(client.webhooks.delete(webhook), f"{webhook} is deleted", as_json)
 
 
 @app.command("test")
 def send_test(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
     """Send a test event; ends with 1 if the receiver does not accept it."""
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         _show_delivered(client.webhooks.test(webhook), as_json)
 
 
 @app.command()
 def rotate_secret(webhook: WebhookId, email: Email = None, as_json: AsJson = False) -> None:
     """Print a new secret; the old one stays valid for 24 hours."""
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         changed = client.webhooks.rotate_secret(webhook)
         show_result(changed, changed.secret, as_json)
 
@@ -116,37 +113,35 @@ def deliveries(
 ) -> None:
     """List the deliveries of a webhook, the newest first."""
     with session(as_json=as_json) as client:
-        found = client.webhooks.deliveries(webhook, limit=limit)
-        if as_json:
-            print_json({"deliveries": found})
-            return
+        deliveries = client.webhooks.deliveries(webhook, limit=limit)
         rows = [
             [
                 delivery.id,
                 moment(delivery.created_at),
                 delivery.status,
                 delivery.event,
-                f"status {delivery.status_code}" if delivery.status_code else delivery.error or "",
+                _outcome(delivery),
             ]
-            for delivery in found
+            for delivery in deliveries
         ]
-        print_table(["DELIVERY", "CREATED", "STATUS", "EVENT", "OUTCOME"], rows)
+        head = ["DELIVERY", "CREATED", "STATUS", "EVENT", "OUTCOME"]
+        show_table({"deliveries": deliveries}, head, rows, as_json)
 
 
 @app.command()
 def delivery(webhook: WebhookId, delivery: DeliveryId, as_json: AsJson = False) -> None:
     """Print a delivery: its request, and what the receiver answered in each attempt."""
     with session(as_json=as_json) as client:
-        found = client.webhooks.delivery(webhook, delivery)
-        lines = [f"{found.id}  {found.event}  {found.status}"]
-        lines += [f"{name}: {value}" for name, value in found.request_headers.items()]
-        lines += ["", found.request_body, ""]
-        for attempt in found.attempts:
-            outcome = f"status {attempt.status_code}" if attempt.status_code else attempt.error
-            lines.append(f"{attempt.attempt}  {moment(attempt.started_at)}  {outcome}")
+        details = client.webhooks.delivery(webhook, delivery)
+        lines = [f"{details.id}  {details.event}  {details.status}"]
+        lines += [f"{name}: {value}" for name, value in details.request_headers.items()]
+        lines += ["", details.request_body, ""]
+        for attempt in details.attempts:
+            started = moment(attempt.started_at)
+            lines.append(f"{attempt.attempt}  {started}  {_outcome(attempt)}")
             if attempt.response_body:
                 lines.append(attempt.response_body)
-        show_result(found, "\n".join(lines), as_json)
+        show_result(details, "\n".join(lines), as_json)
 
 
 @app.command()
@@ -154,7 +149,7 @@ def resend(
     webhook: WebhookId, delivery: DeliveryId, email: Email = None, as_json: AsJson = False
 ) -> None:
     """Deliver an event again; ends with 1 if the receiver does not accept it."""
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         _show_delivered(client.webhooks.resend(webhook, delivery), as_json)
 
 
@@ -167,7 +162,7 @@ def replay(
 ) -> None:
     """Deliver again what has failed."""
     since = int((time.time() - hours * 3600) * 1000)
-    with session(as_json=as_json, login=user_login(email, as_json=as_json)) as client:
+    with user_session(email, as_json=as_json) as client:
         replayed = client.webhooks.replay(webhook, since=max(0, since))
         text = f"{counted(replayed.count, 'event')} to be delivered again"
         show_result(replayed, text, as_json)
@@ -175,7 +170,11 @@ def replay(
 
 def _show_delivered(delivered: Delivered, as_json: bool) -> None:
     delivery = delivered.delivery
-    outcome = f"status {delivery.status_code}" if delivery.status_code else delivery.error
-    show_result(delivered, f"{delivery.id}  {delivery.status}  {outcome}", as_json)
+    text = f"{delivery.id}  {delivery.status}  {_outcome(delivery)}"
+    show_result(delivered, text, as_json)
     if not delivered.success:
         sys.exit(ExitCode.REFUSED)
+
+
+def _outcome(sent: Delivery | Attempt) -> str:
+    return f"status {sent.status_code}" if sent.status_code else sent.error or ""

@@ -92,7 +92,7 @@ class SessionWorktrees:
             session_id = self._registry.find(query).record.id
             raise conflict(
                 f"The session {session_id!r} is running: stop it first, which can remove its "
-                "worktree too (`removeWorktree`)"
+                "worktree too (`removeWorktree`; `outrider stop --remove-worktree`)"
             )
         async with self._lock:
             worktree = record.worktree

@@ -35,7 +35,11 @@ def directory(text: str, field: str) -> str:
     except (OSError, ValueError) as error:  # the name is too long or contains NUL
         raise bad_request(f"`{field}` cannot be used: {error}", field) from error
     if not found:
-        raise bad_request(f"The directory {text!r} does not exist on this machine", field)
+        raise bad_request(
+            f"The directory {text!r} does not exist on this machine: create it, or choose another "
+            f"one in `{field}`",
+            field,
+        )
     try:
         str(path).encode()
     except UnicodeEncodeError as error:  # from $HOME, after ~ was expanded

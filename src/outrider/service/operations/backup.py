@@ -5,7 +5,6 @@ it, the account of `outrider up`, and a description. PostgreSQL has its own tool
 blocks; it is for the command line.
 """
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -42,9 +41,15 @@ _WAIT_SECONDS: Final = 30.0
 _WORKSPACE: Final = ".outrider-copy-"
 _LOCK: Final = "lock"
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_MAX_SMALL_FILE: Final = 64 * 1024
-_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP)
-"""What `os.link` raises on a file system without hard links, such as exFAT or CIFS."""
+_UNREADABLE: Final = (
+    KeyError,
+    RuntimeError,
+    EOFError,
+    UnicodeError,
+    msgspec.DecodeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class BackupError(OutriderError):
@@ -265,17 +270,10 @@ def _private(path: Path) -> Iterator[BinaryIO]:
 
 def _place(source: Path, target: Path, *, overwrite: bool) -> None:
     """Move a whole file to its place. Raises FileExistsError if it is taken."""
-    if overwrite:
-        source.replace(target)
-        return
-    try:
-        os.link(source, target)  # unlike a rename, it does not replace what is there
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
+    if not overwrite:
         with _private(target):
             pass  # now the name is taken, and an empty file of ours may be replaced
-        source.replace(target)
+    source.replace(target)
 
 
 @contextmanager
@@ -284,13 +282,9 @@ def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, Description]]:
         try:
             with _reading(file):
                 archive = held.enter_context(zipfile.ZipFile(file))
-                data = _small(archive, _DESCRIPTION)
+                description = msgspec.json.decode(archive.read(_DESCRIPTION), type=Description)
         except OSError as error:
             raise BackupError(f"{file} cannot be read: {error.strerror or error}") from error
-        try:
-            description = msgspec.json.decode(data, type=Description)
-        except (msgspec.DecodeError, UnicodeError):
-            raise _damaged(file) from None
         yield archive, description
 
 
@@ -299,20 +293,12 @@ def _reading(file: Path) -> Iterator[None]:
     """Translate what `zipfile` raises for a file that is damaged, encrypted or of others."""
     try:
         yield
-    except (KeyError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error):
+    except _UNREADABLE:
         raise _damaged(file) from None
 
 
 def _damaged(file: Path) -> BackupError:
     return BackupError(f"{file} is not a backup of Outrider, or it is damaged: use another one")
-
-
-def _small(archive: zipfile.ZipFile, name: str) -> bytes:
-    with archive.open(name) as member:
-        data = member.read(_MAX_SMALL_FILE + 1)
-    if len(data) > _MAX_SMALL_FILE:
-        raise zipfile.BadZipFile(f"{name} is too large")
-    return data
 
 
 def _check(settings: Settings, file: Path, description: Description) -> None:
