@@ -206,7 +206,6 @@ class Service:
                 await self._mcp.close()
                 await self._fleet.dispatcher.close()
                 await self._fleet.presence.close()
-                await self._access.enrollment.close()
                 await self._deregister()
                 for task in tasks:
                     task.cancel()

@@ -49,26 +49,6 @@ async def test_those_that_come_meanwhile_are_asked_together() -> None:
     assert [len(numbers) for numbers in oracle.asked] == [1, 200, 48]
 
 
-async def test_those_that_come_soon_after_several_are_asked_together() -> None:
-    oracle, pauses = Oracle(), asyncio.Queue[asyncio.Event]()
-
-    async def sleep(_seconds: float) -> None:
-        over = asyncio.Event()
-        pauses.put_nowait(over)
-        await over.wait()
-
-    batches = Batches(oracle, sleep=sleep)
-    assert await asyncio.gather(*map(batches.execute, [1, 2])) == [2, 4]
-    over = await pauses.get()
-    others = [asyncio.create_task(batches.execute(3))]
-    await asyncio.sleep(0)
-    others.append(asyncio.create_task(batches.execute(4)))
-    await asyncio.sleep(0)
-    over.set()
-    assert await asyncio.gather(*others) == [6, 8]
-    assert oracle.asked == [[1, 2], [3, 4]]
-
-
 async def test_one_that_does_not_fit_fails_alone() -> None:
     batches = Batches(Oracle())
     answers = await asyncio.gather(*map(batches.execute, [1, 13, 2]), return_exceptions=True)

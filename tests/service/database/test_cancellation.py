@@ -1,6 +1,8 @@
 """A request that is cancelled, or work that is ended, leaves the database as it was and free."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import func, insert, select
@@ -43,3 +45,25 @@ async def test_a_cancelled_transaction_is_rolled_back_and_holds_no_lock(
         assert accounts == users, "half a transaction stayed"
     assert all(task.cancelled() for task in tasks)
     await database.close()
+
+
+async def test_a_transaction_that_is_cancelled_while_another_program_writes_holds_no_lock(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "outrider.db"
+    database = Database(f"sqlite+aiosqlite:///{file}")
+    await database.migrate()
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        task = asyncio.create_task(_add_without_end(database))
+        await asyncio.wait({task}, timeout=0.2)  # its thread waits for the lock by now
+        task.cancel()
+        other.execute("ROLLBACK")
+        await asyncio.wait({task}, timeout=PATIENCE)
+        async with asyncio.timeout(PATIENCE), database.begin() as connection:
+            await connection.execute(select(tables.accounts.c.id))
+        other.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    await database.close()
+    assert task.cancelled()

@@ -6,7 +6,6 @@ itself and polls every few seconds until a user approves or denies it.
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,7 +25,6 @@ from outrider.contract.errors import ApiError, ErrorCode, bad_request, checked_n
 from outrider.contract.ids import new_id
 from outrider.service.accounts import credentials
 from outrider.service.accounts.store import devices
-from outrider.service.database.batches import Batches
 from outrider.service.database.engine import Database
 from outrider.service.machines.store import machines
 
@@ -47,22 +45,17 @@ class Enrollment:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._owners = Batches(partial(machines.by_tokens, database))
 
     async def machine(self, token: str) -> tuple[machines.Machine, bytes] | None:
         """Return the machine that a connection token authenticates, and the token's digest.
 
-        Concurrent lookups share a query. The machine's `snapshot` is not loaded.
+        The machine's `snapshot` is not loaded.
         """
         if not token.startswith(credentials.MACHINE_PREFIX):
             return None
         digest = credentials.digest(token)
-        machine = await self._owners.execute(digest)
+        machine = await machines.by_token(self._database, digest)
         return None if machine is None else (machine, digest)
-
-    async def close(self) -> None:
-        """Stop token lookups; waiting callers are cancelled."""
-        await self._owners.close()
 
     async def new_code(self, account_id: str, nickname: str | None) -> OneTimeCode:
         """Issue a one-time code that enrolls one machine in the account.

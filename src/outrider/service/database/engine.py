@@ -32,7 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from outrider.contract.errors import OutriderError
-from outrider.service.database import sqlite_driver, tables
+from outrider.service.database import tables
 from outrider.service.database.transaction import DatabaseUnavailable, Transaction
 
 HEAD: Final = "0008"
@@ -43,13 +43,6 @@ _BEGIN: Final = "outrider_begin"
 
 _MIGRATION_LOCK: Final = 8400
 _MIGRATION_WAIT: Final = "60s"
-
-_CREATE_VERSION_TABLE: Final = """
-CREATE TABLE alembic_version (
-    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-)
-"""
-"""As Alembic creates it."""
 
 _SQLITE_WAIT: Final = 10
 """Seconds that an SQLite connection waits for a lock."""
@@ -195,9 +188,7 @@ class Database:
                     f"Outrider (schema {revision}; this one knows {HEAD}): update this one"
                 )
             if revision != HEAD:
-                async with self._without_timeout() as connection:
-                    await self._lock_migrations(connection)
-                    await connection.run_sync(_bring_to_head)
+                await self._upgrade()
         except (DBAPIError, sqlite3.Error, OSError) as error:
             cause = getattr(error, "orig", None) or error
             raise DatabaseError(f"The database {self.name} cannot be used: {cause}") from error
@@ -213,22 +204,23 @@ class Database:
         if code is not None and (code in _SQLITE_DAMAGED or code & 0xFF in _SQLITE_DAMAGED):
             self._damage = str(error)
 
-    @asynccontextmanager
-    async def _without_timeout(self) -> AsyncIterator[AsyncConnection]:
-        """Open a transaction without a statement timeout."""
-        engine = self.engine if self.is_embedded else _engine(self.url, None)
+    async def _upgrade(self) -> None:
+        """Migrate in one transaction, which no timeout ends."""
+        from outrider.service.database.migrations.run import upgrade  # Alembic; rarely needed
+
+        engine = _engine(self.url, None)
         try:
             async with engine.begin() as connection:
-                yield connection
+                # One node migrates at a time; on SQLite the write transaction ensures that.
+                if not self.is_embedded:
+                    wait = f"SET LOCAL lock_timeout = '{_MIGRATION_WAIT}'"
+                    await connection.execute(text(wait))
+                    lock = f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
+                    await connection.execute(text(lock))
+                # Another node may have migrated meanwhile: Alembic reads the revision again.
+                await connection.run_sync(upgrade)
         finally:
-            if engine is not self.engine:
-                await engine.dispose()
-
-    async def _lock_migrations(self, connection: AsyncConnection) -> None:
-        """Wait until no other node migrates; on SQLite the write transaction ensures that."""
-        if self.url.get_backend_name() == "postgresql":
-            await connection.execute(text(f"SET LOCAL lock_timeout = '{_MIGRATION_WAIT}'"))
-            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+            await engine.dispose()
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -299,29 +291,6 @@ def _revision(connection: Connection) -> str | None:
         return None
     row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
     return None if row is None else str(row[0])
-
-
-def _bring_to_head(connection: Connection) -> None:
-    """Create the schema of an empty database, or migrate that of an older one to `HEAD`.
-
-    A new database needs no migrations, and so no Alembic, whose import takes 7 MB and longer than
-    checking an up-to-date schema. A test compares the two schemas.
-    """
-    revision = _revision(connection)  # another node may have migrated before we had the lock
-    if revision is None:
-        for index in (
-            index for table in tables.metadata.tables.values() for index in table.indexes
-        ):
-            if (rows := tables.PARTIAL_INDEXES.get(str(index.name))) is not None:
-                index.dialect_options[connection.dialect.name]["where"] = text(rows)
-        # A table of that name that is not ours is an error, as in a migration.
-        tables.metadata.create_all(connection, checkfirst=False)
-        connection.execute(text(_CREATE_VERSION_TABLE))
-        connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
-    elif revision != HEAD:
-        from outrider.service.database.migrations.run import upgrade
-
-        upgrade(connection)
 
 
 def _check_kind(url: URL) -> None:
@@ -397,7 +366,7 @@ def _engine(url: URL, patience: float | None) -> AsyncEngine:
         )
     # No overflow: each connection is a thread, and starting many at once is slow. The newest is
     # used first: it has the statements and the pages of the file in its caches.
-    options = {"timeout": _SQLITE_WAIT, "async_creator_fn": sqlite_driver.connect}
+    options = {"timeout": _SQLITE_WAIT}
     engine = create_async_engine(url, max_overflow=0, pool_use_lifo=True, connect_args=options)
 
     @event.listens_for(engine.sync_engine, "connect")

@@ -261,6 +261,7 @@ events = Table(
     # release stored, and those older than the log that still have deliveries.
     Column("cursor", BigInteger, nullable=True),
 )
+# Partial: the rows with a cursor, and those without one.
 Index("ix_events_account_id_cursor", events.c.account_id, events.c.cursor, unique=True)
 Index("ix_events_created_at", events.c.created_at)
 
@@ -283,12 +284,6 @@ deliveries = Table(
     Column("claimed_until", BigInteger, nullable=False),
     Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),
 )
+# Partial: the pending rows.
 Index("ix_deliveries_due", deliveries.c.next_attempt_at)
 Index("ix_deliveries_completed_at", deliveries.c.completed_at)
-
-PARTIAL_INDEXES = {
-    "ix_deliveries_due": "status = 'pending'",
-    "ix_events_account_id_cursor": "cursor IS NOT NULL",
-    "ix_events_created_at": "cursor IS NULL",
-}
-"""The rows that these indexes have. As options of the indexes they would load every dialect."""

@@ -8,19 +8,16 @@ transaction is rolled back afterwards, as after any other error.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import CursorResult, Executable, ScalarResult, Table
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
-
 T = TypeVar("T")
 
-Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Row = Mapping[str, Any]
 
 
 class DatabaseUnavailable(SQLAlchemyError):
@@ -38,32 +35,27 @@ class Transaction:
         """The database's kind: `sqlite` or `postgresql`."""
         return self._connection.dialect.name
 
-    def insert(self, table: Table) -> "sqlite.Insert | postgresql.Insert":
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """Return an INSERT that can have an ON CONFLICT clause."""
-        if self.dialect == "sqlite":
-            return sqlite.insert(table)
-        from sqlalchemy.dialects import postgresql  # 2.5 MB that SQLite does not need
+        return sqlite.insert(table) if self.dialect == "sqlite" else postgresql.insert(table)
 
-        return postgresql.insert(table)
+    async def add(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert rows; skip those whose key exists already."""
+        if rows:
+            await self.execute(self.insert(table).on_conflict_do_nothing(), rows)
 
     async def execute(
-        self, statement: Executable, parameters: Parameters | None = None
+        self, statement: Executable, parameters: Row | Sequence[Row] | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
         """Run a statement and return its result."""
         return await _run(self._connection.execute(statement, parameters))
-
-    async def execute_text(
-        self, text: str, values: tuple[Any, ...]
-    ) -> CursorResult[*tuple[Any, ...]]:
-        """Run SQL in the driver's syntax, with values that it accepts directly; see `bulk`."""
-        return await _run(self._connection.exec_driver_sql(text, values))
 
     async def scalar(self, statement: Executable) -> Any:
         """Run a statement and return the first column of its first row, None without a row."""
         return await _run(self._connection.scalar(statement))
 
     async def scalars(
-        self, statement: Executable, parameters: Parameters | None = None
+        self, statement: Executable, parameters: Sequence[Row] | None = None
     ) -> ScalarResult[Any]:
         """Run a statement and return the first column of its rows."""
         return await _run(self._connection.scalars(statement, parameters))

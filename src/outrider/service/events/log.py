@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, delete, func, select, update
 
 from outrider.contract.sizes import MAX_PAGE_BYTES
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.database.transaction import Transaction
 
@@ -71,32 +71,25 @@ async def append(transaction: Transaction, events: Sequence[Event]) -> set[str]:
     if not events:
         return set()
     counts = Counter(event.account_id for event in events)
-    if len(counts) > 1 and transaction.dialect != "sqlite":
-        await transaction.execute(
-            select(_accounts.c.id)
-            .where(_accounts.c.id.in_(counts))
-            .order_by(_accounts.c.id)
-            .with_for_update(key_share=True)
+    cursors: dict[str, int] = {}
+    # In one order, because each row stays locked: nodes that store events of the same accounts
+    # cannot deadlock.
+    for account_id, count in sorted(counts.items()):
+        newest = await transaction.scalar(
+            update(_accounts)
+            .where(_accounts.c.id == account_id)
+            .values(event_cursor=_accounts.c.event_cursor + count)
+            .returning(_accounts.c.event_cursor)
         )
-    newest = await bulk.increment(transaction, _accounts, "event_cursor", counts)
-    following = {account_id: newest[account_id] - counts[account_id] for account_id in newest}
-    rows: list[bulk.Row] = []
+        # Of an account that has been deleted, the foreign key refuses the events below.
+        cursors[account_id] = count if newest is None else newest
+        cursors[account_id] -= count
+    rows = []
     for event in events:
-        # Of an account that has been deleted, the foreign key refuses the event below.
-        cursor = following[event.account_id] = following.get(event.account_id, 0) + 1
-        rows.append((*event[:-1], cursor))
-    if transaction.dialect != "sqlite":
-        return await bulk.insert_new(transaction, _events, rows)
-    # SQLite would return the ids one by one. They are known if all events are new, as usual; else
-    # the new ones are those that have the cursor from here.
-    ids = {event.id for event in events}
-    if await bulk.insert(transaction, _events, rows) == len(ids):
-        return ids
-    stored = select(_events.c.id, _events.c.account_id, _events.c.cursor).where(
-        _events.c.id.in_(ids)
-    )
-    numbered = {(row[0], row[1], row[-1]) for row in rows}
-    return {row[0] for row in await transaction.execute(stored) if tuple(row) in numbered}
+        cursors[event.account_id] += 1
+        rows.append(event._asdict() | {"cursor": cursors[event.account_id]})
+    new = transaction.insert(_events).on_conflict_do_nothing().returning(_events.c.id)
+    return set(await transaction.scalars(new, rows))
 
 
 async def extent(database: Database, account_id: str) -> Extent:

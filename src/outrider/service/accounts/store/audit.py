@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import delete, select
 
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 
 _audit = tables.audit
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 async def add(database: Database, records: Sequence[Record]) -> None:
     """Add records; skip ids that an interrupted write has stored already."""
     async with database.begin() as connection:
-        await bulk.insert(connection, _audit, records)
+        await connection.add(_audit, [record._asdict() for record in records])
 
 
 async def of_account(

@@ -8,12 +8,12 @@ only the newest connection may disconnect it.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, null, or_, select, update
 
 from outrider.service.batched import batched
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.database.transaction import Transaction
 
@@ -81,18 +81,6 @@ class AttachFailure(Enum):
     """Another node has stored a connection since the handshake, which may be the newer one."""
 
 
-_REPORTED: Final = (
-    "connected_at",
-    "last_seen_at",
-    "hostname",
-    "platform",
-    "version",
-    "snapshot",
-)
-"""The columns of `Arrival.values`."""
-
-_ATTACHED: Final = ("connected", "node", "connection", *_REPORTED)
-
 _COLUMNS = [_machines.c[name] for name in Machine._fields]
 
 
@@ -110,17 +98,12 @@ async def node_of(database: Database, machine_id: str) -> str | None:
 
 
 async def by_token(database: Database, digest: bytes) -> Machine | None:
-    """Return the machine with this connection token."""
-    return await _one(database, _machines.c.token_hash == digest)
-
-
-async def by_tokens(database: Database, digests: Sequence[bytes]) -> list[Machine | None]:
-    """Return the machine of each connection token, in their order, without its snapshot."""
+    """Return the machine of a connection token, without its snapshot."""
     columns = [null() if c is _machines.c.snapshot else c for c in _COLUMNS]
-    query = select(_machines.c.token_hash, *columns).where(_machines.c.token_hash.in_(digests))
+    query = select(*columns).where(_machines.c.token_hash == digest)
     async with database.read() as connection:
-        found = {row[0]: Machine(*row[1:]) for row in await connection.execute(query)}
-    return [found.get(digest) for digest in digests]
+        row = (await connection.execute(query)).first()
+    return None if row is None else Machine(*row)
 
 
 async def existing(database: Database, machine_ids: Sequence[str]) -> set[str]:
@@ -174,7 +157,7 @@ async def attach(
     rows = {row.id: row for row in await transaction.execute(query)}
     now: dict[str, AttachedMachine] = {}
     outcomes: list[AttachedMachine | AttachFailure] = []
-    changes: dict[str, bulk.Row] = {}
+    changes: dict[str, dict[str, object]] = {}
     for arrival in arrivals:
         row = rows.get(arrival.machine_id)
         if row is None or row.token_hash != arrival.token_hash:
@@ -193,10 +176,11 @@ async def attach(
         )
         now[row.id] = attached
         outcomes.append(attached)
-        reported = (arrival.values[name] for name in _REPORTED)
-        changes[row.id] = (row.id, True, node, attached.connection, *reported)
-    # The rows are locked already, so this statement may update them in any order.
-    await bulk.update(transaction, _machines, _ATTACHED, list(changes.values()))
+        values = {"connected": True, "node": node, "connection": attached.connection}
+        changes[row.id] = {"machine": row.id, **values, **arrival.values}
+    if changes:
+        change = update(_machines).where(_machines.c.id == bindparam("machine"))
+        await transaction.execute(change, list(changes.values()))
     return outcomes
 
 

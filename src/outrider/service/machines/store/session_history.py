@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import Select, bindparam, delete, func, or_, select, text, tuple_, update
 
 from outrider.contract.resources import Session
 from outrider.contract.sizes import count_within, cut_session
 from outrider.contract.targets import parse_target
 from outrider.service.batched import batched
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.database.transaction import Transaction
 
@@ -27,6 +27,8 @@ _ESCAPE: Final = "\\"
 _history = tables.session_history
 _machines = tables.machines
 _KEY = (_history.c.machine_id, _history.c.id)
+
+_REPLACED: Final = ("last_activity_at", "ended_at", "end_reason", "search", "data")
 
 _IS_NEWER: Final = """
     excluded.ended_at IS NULL AND (
@@ -50,13 +52,15 @@ async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> No
     """Add sessions, or replace their states by newer ones."""
     rows = {(one.machine_id, one.session.id): _row(one) for one in sessions}
     # In the order of the keys: nodes that write the same rows cannot deadlock.
-    await bulk.upsert(
-        transaction,
-        _history,
-        [rows[key] for key in sorted(rows)],
-        columns=("last_activity_at", "ended_at", "end_reason", "search", "data"),
-        where=_IS_NEWER,
+    if not rows:
+        return
+    new = transaction.insert(_history)
+    upsert = new.on_conflict_do_update(
+        index_elements=_KEY,
+        set_={name: new.excluded[name] for name in _REPLACED},
+        where=text(_IS_NEWER),
     )
+    await transaction.execute(upsert, [rows[key] for key in sorted(rows)])
 
 
 async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedSession]:
@@ -231,21 +235,21 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
     return query.where(or_(_history.c.id == q, found, named.exists()))
 
 
-def _row(owned: OwnedSession) -> bulk.Row:
+def _row(owned: OwnedSession) -> dict[str, Any]:
     session = cut_session(msgspec.structs.replace(owned.session, pending_action=None))
     path = "" if session.workspace is None else session.workspace.path
     searched = (session.title or "", path, session.type, session.name)
-    return (
-        owned.machine_id,
-        session.id,
-        owned.account_id,
-        session.created_at,
-        session.last_activity_at,
-        session.ended_at,
-        session.end_reason,
-        "\n".join(searched).casefold().replace("\0", ""),
-        msgspec.json.encode(session),
-    )
+    return {
+        "machine_id": owned.machine_id,
+        "id": session.id,
+        "account_id": owned.account_id,
+        "created_at": session.created_at,
+        "last_activity_at": session.last_activity_at,
+        "ended_at": session.ended_at,
+        "end_reason": session.end_reason,
+        "search": "\n".join(searched).casefold().replace("\0", ""),
+        "data": msgspec.json.encode(session),
+    }
 
 
 def _decode(data: bytes) -> Session:

@@ -8,10 +8,10 @@ node claims the delivery, so an event is delivered at least once, sometimes twic
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, func, literal_column, select, update
+from sqlalchemy import Boolean, bindparam, delete, func, literal_column, select, update
 
 from outrider.contract.sizes import count_within
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.database.transaction import Transaction
 from outrider.service.events import log as event_log
@@ -51,19 +51,12 @@ class Delivery(NamedTuple):
 _PENDING = _deliveries.c.status == literal_column("'pending'")
 """A literal: with a parameter SQLite would not use the partial index on pending deliveries."""
 
-_FINISHED = (
-    "status",
-    "attempt",
-    "attempts",
-    "completed_at",
-    "next_attempt_at",
-    "claimed_until",
+_FINISH = (
+    update(_deliveries)
+    .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status != "succeeded")
+    .where((_deliveries.c.attempt < bindparam("made")) | bindparam("is_final", type_=Boolean))
 )
-
-_NOT_FINISHED = (
-    "deliveries.status <> 'succeeded' "
-    "AND (deliveries.attempt < new.attempt OR new.status <> 'pending')"
-)
+"""Store the result of an attempt, unless another node has stored a better one; see `finish`."""
 
 _COLUMNS = [_deliveries.c[name] for name in Delivery._fields]
 
@@ -74,6 +67,10 @@ _SET_NEWEST = (
     .where(_machines.c.event_seq < bindparam("seq"))
     .values(event_seq=bindparam("seq"))
 )
+
+
+def _row(delivery: Delivery, claimed_until: int) -> dict[str, object]:
+    return delivery._asdict() | {"claimed_until": claimed_until}
 
 
 def _due(claimed: tuple[Delivery, bytes]) -> int:
@@ -122,12 +119,8 @@ async def add(
     # Another node may store the same event concurrently: only the node whose insert succeeds
     # adds the deliveries.
     new = await event_log.append(transaction, events)
-    rows = [
-        (*delivery, claimed_until)
-        for delivery, claimed_until in deliveries
-        if delivery.event_id in new
-    ]
-    await bulk.insert(transaction, _deliveries, rows)
+    rows = [_row(*claimed) for claimed in deliveries if claimed[0].event_id in new]
+    await transaction.add(_deliveries, rows)
     return new
 
 
@@ -136,8 +129,8 @@ async def add_test(
 ) -> None:
     """Add the event of a webhook's test, outside the log, and its delivery."""
     async with database.begin() as transaction:
-        await bulk.insert(transaction, _events, [event])
-        await bulk.insert(transaction, _deliveries, [(*delivery, claimed_until)])
+        await transaction.add(_events, [event._asdict()])
+        await transaction.add(_deliveries, [_row(delivery, claimed_until)])
 
 
 async def claim(
@@ -231,22 +224,24 @@ async def finish(
         Of the webhooks with a failure here: since when no delivery has succeeded, by id.
     """
     rows = [
-        (
-            delivery.id,
-            delivery.status,
-            delivery.attempt,
-            delivery.attempts,
-            delivery.completed_at,
-            delivery.next_attempt_at,
-            0,
-        )
+        {
+            "delivery": delivery.id,
+            "made": delivery.attempt,
+            "is_final": delivery.status != "pending",
+            "status": delivery.status,
+            "attempt": delivery.attempt,
+            "attempts": delivery.attempts,
+            "completed_at": delivery.completed_at,
+            "next_attempt_at": delivery.next_attempt_at,
+            "claimed_until": 0,
+        }
         for delivery in deliveries
     ]
     async with database.begin() as connection:
         # Webhooks first, as in `webhooks.remove`, which locks the webhook and then, by the cascade,
         # its deliveries. In the other order the two could deadlock.
         await webhooks.store_results(connection, results)
-        await bulk.update(connection, _deliveries, _FINISHED, rows, where=_NOT_FINISHED)
+        await connection.execute(_FINISH, rows)
         failed = [result.webhook_id for result in results if result.failed_at is not None]
         if not failed:
             return {}
@@ -332,9 +327,10 @@ async def again(
     Returns:
         The events' bodies by event id if `claimed_until` is set, else nothing.
     """
-    rows = [(*delivery, claimed_until) for delivery in deliveries]
     async with database.begin() as connection:
-        await bulk.insert(connection, _deliveries, rows)
+        await connection.add(
+            _deliveries, [_row(delivery, claimed_until) for delivery in deliveries]
+        )
         if not claimed_until:
             return {}
         ids = {delivery.event_id for delivery in deliveries}

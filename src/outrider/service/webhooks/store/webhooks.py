@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    null,
+    select,
+    update,
+)
 
-from outrider.service.database import bulk, tables
+from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.database.transaction import Transaction
 
@@ -113,36 +123,35 @@ class Result(NamedTuple):
     """Why the webhook is disabled at `failed_at`; None if it is not."""
 
 
-_FAILING_SINCE = """
-CASE new.failing_since WHEN 0 THEN NULL
-ELSE COALESCE(webhooks.failing_since, new.failing_since) END
-"""
+_STORE_RESULT = (
+    update(_webhooks)
+    .where(_webhooks.c.id == bindparam("webhook"))
+    .values(
+        last_delivery=bindparam("delivery", type_=_webhooks.c.last_delivery.type),
+        failing_since=case(
+            (bindparam("succeeded", type_=Boolean), null()),
+            else_=func.coalesce(
+                _webhooks.c.failing_since, bindparam("failed_at", type_=BigInteger)
+            ),
+        ),
+    )
+)
 
 
 async def store_results(transaction: Transaction, results: Sequence[Result]) -> None:
     """Store the newest delivery of webhooks, since when all have failed, and what disables them."""
-    if len(results) > 1 and transaction.dialect != "sqlite":
-        # Other nodes have deliveries of the same webhooks: lock them in one order.
-        ids = [result.webhook_id for result in results]
-        await transaction.execute(
-            select(_webhooks.c.id)
-            .where(_webhooks.c.id.in_(ids))
-            .order_by(_webhooks.c.id)
-            .with_for_update(key_share=True)
-        )
-    await bulk.update(
-        transaction,
-        _webhooks,
-        ("last_delivery", "failing_since"),
+    await transaction.execute(
+        _STORE_RESULT,
         [
-            (
-                result.webhook_id,
-                msgspec.json.encode(result.last_delivery).decode(),
-                0 if result.succeeded else result.failed_at,
-            )
-            for result in results
+            {
+                "webhook": result.webhook_id,
+                "delivery": result.last_delivery,
+                "succeeded": result.succeeded,
+                "failed_at": result.failed_at,
+            }
+            # In one order: other nodes lock the same webhooks, for other deliveries.
+            for result in sorted(results, key=lambda result: result.webhook_id)
         ],
-        changes=f"last_delivery = new.last_delivery, failing_since = {_FAILING_SINCE}",
     )
     for webhook_id, _, failed_at, _, reason in results:
         if reason is not None and failed_at is not None:
