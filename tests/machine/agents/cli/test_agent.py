@@ -280,10 +280,10 @@ def without_terminal(world: World, transcript: Transcript) -> CliAgent:
 
 async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Path) -> None:
     world = World(tmp_path)
-    running = RecordedTranscript("conversation", {})
+    running = RecordedTranscript({}, "conversation")
     running.call(at=7, is_running=True)
     before = await without_terminal(world, running).messages()
-    complete = RecordedTranscript("conversation", {})
+    complete = RecordedTranscript({}, "conversation")
     complete.call(at=9, is_running=False)
     assert await without_terminal(world, complete).messages() == before
 

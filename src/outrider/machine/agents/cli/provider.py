@@ -22,11 +22,7 @@ from outrider.machine.agents.cli.scrollback import Scrollback
 from outrider.machine.agents.cli.spec import CliSpec
 from outrider.machine.agents.cli.status import END_GRACE
 from outrider.machine.agents.cli.transcripts import READERS
-from outrider.machine.agents.cli.transcripts.transcript import (
-    ProcessTranscript,
-    Transcript,
-    catch_up,
-)
+from outrider.machine.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.machine.agents.failure import not_resumable, output_end
 from outrider.machine.agents.pane import Pane
 from outrider.machine.agents.provider import Provider, ProviderContext
@@ -134,7 +130,7 @@ class CliProvider(Provider):
         lost: EndReason = "machine_restarted",
     ) -> CliAgent:
         transcript = self._transcript(record)
-        if pane is not None and isinstance(transcript, ProcessTranscript):
+        if pane is not None and transcript is not None:
             transcript.find_by_process(pane.pid, CliState(record).values)
         return CliAgent(
             self.spec,
@@ -153,7 +149,7 @@ class CliProvider(Provider):
         if self.spec.record is None:
             return None
         environment = self._environment() | CliState(record).values
-        return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
+        return READERS[self.spec.record](environment, _conversation(record))
 
     def _scrollback(self, record: SessionRecord) -> Scrollback:
         chat = ChatLog(chat_file(self._context.chats, record.id), self._context.clock)
