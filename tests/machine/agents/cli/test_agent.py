@@ -16,6 +16,7 @@ from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.machine.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.machine.agents.cli.agent import CliAgent
+from outrider.machine.agents.cli.chat import RecordedChat
 from outrider.machine.agents.cli.screen import ScreenRules
 from outrider.machine.agents.cli.transcripts.transcript import Transcript
 from outrider.machine.tmux.control import HEIGHT, WIDTH
@@ -273,7 +274,8 @@ def without_terminal(world: World, transcript: Transcript) -> CliAgent:
     """Return the adapter of an agent of which only the transcript is left."""
     spec = SPECS["claude"]
     return CliAgent(
-        spec, ScreenRules(spec), Tmux("unused"), None, transcript=transcript, scrollback=None,
+        spec, ScreenRules(spec), Tmux("unused"), None,
+        source=RecordedChat(transcript, spec, world.record, world.journal),
         record=world.record, journal=world.journal,
     )  # fmt: skip
 
