@@ -4,7 +4,7 @@
     socket ◀─ frames ──── ServiceLink ◀─ welcome, event_stored, move, close ── Gateway
 
 `contract.link.service` decides what the protocol (contributing/protocol.md) says; this module
-reads and writes the sockets. The pings are the server's (`websocket.Keepalive`).
+reads and writes the sockets. The server sends the pings.
 
 Crash windows. A machine may be gone, or connected to another node, before its registration here
 is committed: then it is registered only if it still answers (`_register`). Events that still wait
