@@ -5,14 +5,14 @@ from collections import defaultdict
 from typing import TypeVar
 
 from outrider.contract.link.terminals import (
-    DataReceived,
+    Closed,
+    Data,
+    Grant,
     Open,
-    OpenRequested,
-    Resized,
-    RoomAvailable,
-    StreamClosed,
+    Resize,
     StreamCode,
     StreamEvent,
+    StreamMessage,
     TerminalStreams,
 )
 from outrider.contract.resources import Session
@@ -21,7 +21,7 @@ from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
-EventT = TypeVar("EventT", bound=StreamEvent)
+MessageT = TypeVar("MessageT", bound=StreamMessage)
 
 
 class ScriptedTerminals:
@@ -47,8 +47,7 @@ class ScriptedTerminals:
 
     async def requested(self) -> tuple[int, Open]:
         """Return the next request to open a stream."""
-        event = await self.next(OpenRequested)
-        return event.stream, event.request
+        return await self.next(Open)
 
     async def opens(self) -> tuple[int, Open]:
         """Open the next stream that is requested."""
@@ -70,7 +69,7 @@ class ScriptedTerminals:
                 self._streams.send(stream, sent)
                 await self.flush()
                 if data:
-                    await self.next(RoomAvailable)
+                    await self.next(Grant)
 
     def room(self, stream: int) -> int:
         """Return how many bytes of output the window has room for."""
@@ -85,7 +84,7 @@ class ScriptedTerminals:
 
     async def resized(self) -> tuple[int, int]:
         """Return the next size of a viewer's screen."""
-        size = (await self.next(Resized)).size
+        _, size = await self.next(Resize)
         return size.columns, size.rows
 
     async def reads_again(self, stream: int) -> None:
@@ -94,18 +93,18 @@ class ScriptedTerminals:
         self._streams.consumed(stream, len(self.typed[stream]))
         await self.flush()
 
-    async def left(self) -> StreamClosed:
+    async def left(self) -> tuple[int, Closed]:
         """Return the next stream that the service closes."""
-        return await self.next(StreamClosed)
+        return await self.next(Closed)
 
-    async def next(self, kind: type[EventT]) -> EventT:
-        """Return the next event of a kind."""
+    async def next(self, kind: type[MessageT]) -> tuple[int, MessageT]:
+        """Return the stream and the message of the next event of a kind."""
         async with asyncio.timeout(PATIENCE), self._changed:
             while True:
                 for event in self._events:
-                    if isinstance(event, kind):
+                    if isinstance(event.message, kind):
                         self._events.remove(event)
-                        return event
+                        return event.stream, event.message
                 await self._changed.wait()
 
     async def flush(self) -> None:
@@ -116,10 +115,10 @@ class ScriptedTerminals:
     def _receive(self, message: bytes) -> None:
         self._streams.receive(message)
         for event in self._streams.events():
-            if isinstance(event, DataReceived):
-                self.typed[event.stream] += event.data
+            if isinstance(event.message, Data):
+                self.typed[event.stream] += event.message.data
                 if self.reads:
-                    self._streams.consumed(event.stream, len(event.data))
+                    self._streams.consumed(event.stream, len(event.message.data))
             else:
                 self._events.append(event)
         self._sender = asyncio.create_task(self._react())

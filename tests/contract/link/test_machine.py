@@ -43,7 +43,7 @@ from outrider.contract.link.machine import (
     StreamsLost,
 )
 from outrider.contract.link.outbox import Outbox
-from outrider.contract.link.terminals import Data, Open, OpenRequested, decode
+from outrider.contract.link.terminals import Data, Open, StreamEvent, decode
 from outrider.contract.link.terminals import encode as encode_terminal
 from outrider.contract.resources import Provider, Session
 from tests.contract.link.memory_log import (
@@ -472,7 +472,7 @@ def with_terminal() -> tuple[Playbook, StreamEvents]:
     book.welcome()
     (opened,) = book.receive(1, encode_terminal(1, OPEN))
     assert isinstance(opened, StreamEvents)
-    assert opened.events == [OpenRequested(1, OPEN)]
+    assert opened.events == [StreamEvent(1, OPEN)]
     return book, opened
 
 

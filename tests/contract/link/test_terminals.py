@@ -15,19 +15,13 @@ from outrider.contract.link.terminals import (
     WINDOW,
     Closed,
     Data,
-    DataReceived,
     Grant,
     MessageType,
     Open,
     Opened,
-    OpenRequested,
     Resize,
-    Resized,
-    RoomAvailable,
-    StreamClosed,
     StreamCode,
     StreamEvent,
-    StreamOpened,
     TerminalStreams,
     decode,
     encode,
@@ -65,15 +59,15 @@ class Ends:
     def open(self) -> int:
         stream = self.service.open(REQUEST)
         assert stream is not None
-        assert self.carry() == ([], [OpenRequested(stream, REQUEST)])
+        assert self.carry() == ([], [StreamEvent(stream, REQUEST)])
         self.machine.opened(stream, 100, 40)
-        opened = StreamOpened(stream, Opened(columns=100, rows=40))
+        opened = StreamEvent(stream, Opened(columns=100, rows=40))
         assert self.carry() == ([opened], [])
         return stream
 
 
 def received(events: list[StreamEvent]) -> bytes:
-    return b"".join(event.data for event in events if isinstance(event, DataReceived))
+    return b"".join(message.data for _, message in events if isinstance(message, Data))
 
 
 @given(STREAMS, MESSAGES)
@@ -99,17 +93,17 @@ def test_a_stream_from_its_opening_to_its_end() -> None:
     ends.service.send(stream, b"ls\r")
     ends.service.resize(stream, 1, 1)
     ends.service.resize(stream, 90, 30)
-    resized = Resized(stream, Resize(columns=90, rows=30))
+    resized = StreamEvent(stream, Resize(columns=90, rows=30))
     assert ends.carry() == (
-        [DataReceived(stream, b"$ ")],
-        [resized, DataReceived(stream, b"ls\r")],
+        [StreamEvent(stream, Data(b"$ "))],
+        [resized, StreamEvent(stream, Data(b"ls\r"))],
     )
     ends.machine.send(stream, b"bye")
     ends.machine.close(stream, StreamCode.ENDED, "The shell has ended")
     at_service, at_machine = ends.carry()
     assert at_service == [
-        DataReceived(stream, b"bye"),
-        StreamClosed(stream, StreamCode.ENDED, "The shell has ended"),
+        StreamEvent(stream, Data(b"bye")),
+        StreamEvent(stream, Closed(code=StreamCode.ENDED, reason="The shell has ended")),
     ]
     assert at_machine == []
     assert len(ends.service) == len(ends.machine) == 0
@@ -154,7 +148,7 @@ def test_a_viewer_that_does_not_read_stops_only_its_own_stream() -> None:
     assert len(received(ends.service.events())) == WINDOW + 4
     assert ends.machine.room(slow) == 0
     ends.service.consumed(slow, WINDOW)
-    assert ends.carry() == ([], [RoomAvailable(slow)])
+    assert ends.carry() == ([], [StreamEvent(slow, Grant(WINDOW))])
     assert ends.machine.room(slow) == WINDOW
 
 
@@ -165,14 +159,14 @@ def test_more_than_the_window_allows_closes_the_stream() -> None:
         ends.machine.receive(encode(stream, Data(b"x" * MAX_DATA)))
     ends.machine.events()
     ends.machine.receive(encode(stream, Data(b"x")))
-    (closed,) = ends.machine.events()
-    assert isinstance(closed, StreamClosed)
+    ((_, closed),) = ends.machine.events()
+    assert isinstance(closed, Closed)
     assert closed.code == StreamCode.BAD_MESSAGE
     assert list(ends.machine) == [other]
     ends.machine.receive(encode(other, Grant(1)))  # more than were sent
     assert list(ends.machine) == []
     at_service, _ = ends.carry()
-    assert {event.stream for event in at_service if isinstance(event, StreamClosed)} == {
+    assert {number for number, message in at_service if isinstance(message, Closed)} == {
         stream,
         other,
     }
@@ -195,7 +189,7 @@ def test_a_fault_in_a_stream_closes_only_that_stream(message: bytes) -> None:
     ends.machine.receive(message)
     assert list(ends.machine) == [other]
     at_service, at_machine = ends.carry()
-    assert [type(event) for event in at_service + at_machine] == [StreamClosed, StreamClosed]
+    assert [type(message) for _, message in at_service + at_machine] == [Closed, Closed]
     assert list(ends.service) == [other]
     ends.service.send(stream, b"late")
     ends.machine.receive(encode(stream, Data(b"late")))

@@ -12,12 +12,12 @@ import pytest
 from outrider.contract.errors import not_found
 from outrider.contract.link.terminals import (
     WINDOW,
-    DataReceived,
+    Closed,
+    Data,
     Open,
-    OpenRequested,
-    StreamClosed,
+    Opened,
     StreamCode,
-    StreamOpened,
+    StreamEvent,
     TerminalStreams,
 )
 from outrider.machine.agents.pane import Pane
@@ -49,8 +49,8 @@ class Screen:
 
     data: bytearray = field(default_factory=bytearray)
     unread: int = 0
-    opened: StreamOpened | None = None
-    closed: StreamClosed | None = None
+    opened: Opened | None = None
+    closed: Closed | None = None
 
 
 class Viewers:
@@ -103,7 +103,7 @@ class Viewers:
     async def shows(self, stream: int, text: bytes) -> None:
         await eventually(lambda: text in self.screens[stream].data)
 
-    async def closed(self, stream: int) -> StreamClosed:
+    async def closed(self, stream: int) -> Closed:
         await eventually(lambda: self.screens[stream].closed is not None)
         closed = self.screens[stream].closed
         assert closed is not None
@@ -116,14 +116,14 @@ class Viewers:
         self.live.handle(self.machine, events) if (events := self.machine.events()) else None
         while (message := self.machine.next_message()) is not None:
             self.service.receive(message)
-        for event in self.service.events():
-            screen = self.screens[event.stream]
-            match event:
-                case StreamOpened():
-                    screen.opened = event
-                case StreamClosed():
-                    screen.closed = event
-                case DataReceived(stream, data):
+        for stream, content in self.service.events():
+            screen = self.screens[stream]
+            match content:
+                case Opened():
+                    screen.opened = content
+                case Closed():
+                    screen.closed = content
+                case Data(data):
                     screen.data += data
                     screen.unread += len(data)
                     if stream not in self.slow:
@@ -217,7 +217,7 @@ async def test_an_agents_window_stays_wide_and_gets_its_size_back(viewers: Viewe
     stream = await viewers.opened(name, columns=40, rows=60)
     opened = viewers.screens[stream].opened
     assert opened is not None
-    assert (opened.opened.columns, opened.opened.rows) == (80, 60)
+    assert (opened.columns, opened.rows) == (80, 60)
     viewers.service.close(stream, StreamCode.ENDED)
     viewers.carry()
     await eventually(lambda: _has_size(viewers, name, (120, 50)))
@@ -317,9 +317,9 @@ async def test_a_viewer_who_leaves_is_cancelled_once() -> None:
     live = LiveTerminals(Tmux("unused"), find)
     streams = TerminalStreams(is_machine=True)
     request = Open(name="a", mode="write", columns=80, rows=24)
-    live.handle(streams, [OpenRequested(1, request)])
+    live.handle(streams, [StreamEvent(1, request)])
     await finding.wait()
-    live.handle(streams, [StreamClosed(1, StreamCode.ENDED, "")])
+    live.handle(streams, [StreamEvent(1, Closed(code=StreamCode.ENDED))])
     await asyncio.sleep(0)  # the task cleans up
     live.lost()
     await live.close()

@@ -92,8 +92,8 @@ class TestAgentTerminal:
             await eventually(lambda: terminals.typed[stream] == b"ls\r")
             await socket.send(resize(120, 40))
             assert await terminals.resized() == (120, 40)
-        left = await terminals.left()
-        assert (left.stream, left.code) == (stream, StreamCode.ENDED)
+        number, left = await terminals.left()
+        assert (number, left.code) == (stream, StreamCode.ENDED)
 
     @pytest.mark.one_store
     async def test_its_size_may_be_given_at_once(self, owner: Owner) -> None:
@@ -144,7 +144,7 @@ class TestAgentTerminal:
             assert "mode=read" in warning["error"]
             assert await received(socket, 6) == b"screen"
             assert not terminals.typed[stream]
-        assert (await terminals.left()).stream == stream
+        assert (await terminals.left())[0] == stream
 
 
 @pytest.mark.one_store
@@ -214,7 +214,7 @@ class TestRefusal:
         owner = await site.account()
         terminals = await terminal_machine(owner)
         assert_error(await refused(owner, agent_path(terminals)), 504)
-        assert (await terminals.left()).code == StreamCode.ENDED
+        assert (await terminals.left())[1].code == StreamCode.ENDED
 
 
 @pytest.mark.one_store

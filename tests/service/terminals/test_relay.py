@@ -9,11 +9,10 @@ import pytest
 
 from outrider.contract.link.terminals import (
     WINDOW,
-    DataReceived,
+    Closed,
+    Data,
     Open,
-    OpenRequested,
-    Resized,
-    StreamClosed,
+    Resize,
     StreamCode,
     TerminalStreams,
 )
@@ -71,17 +70,17 @@ class Machine:
     async def take(self, message: bytes) -> None:
         """Take a message of the service."""
         self.streams.receive(message)
-        for event in self.streams.events():
-            match event:
-                case OpenRequested(stream):
+        for stream, content in self.streams.events():
+            match content:
+                case Open():
                     self.streams.opened(stream, 80, 24)
-                case DataReceived(stream, data):
+                case Data(data):
                     self.typed += data
                     if self.reads:
                         self.streams.consumed(stream, len(data))
-                case Resized(_, size):
-                    self.sizes.append((size.columns, size.rows))
-                case StreamClosed(_, code, _):
+                case Resize(columns=columns, rows=rows):
+                    self.sizes.append((columns, rows))
+                case Closed(code=code):
                     self.closed.append(code)
         self.flush()
 

@@ -57,5 +57,5 @@ async def test_the_client_leaves(pair: Pair) -> None:
     opening = asyncio.create_task(terminals.opens())
     async with viewer(pair.owner, f"{V1}/daemons/{pair.id}/terminals/build"):
         stream, _ = await opening
-    left = await terminals.left()
-    assert (left.stream, left.code) == (stream, StreamCode.ENDED)
+    number, left = await terminals.left()
+    assert (number, left.code) == (stream, StreamCode.ENDED)

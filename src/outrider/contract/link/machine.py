@@ -1,10 +1,9 @@
 """The machine's end of the link, free of I/O.
 
 One `MachineLink` lives as long as the machine agent, over all its connections. The caller reports
-what happens (a connection has opened, a message has arrived, a connection is lost, time passes).
-After each report, `actions` returns what to do, `events` what it means to the machine agent, and
-`deadline` when to call `tick`. Frames are pulled with `next_batch`, so that state which changes
-faster than the socket can send it is sent in its newest form only.
+what happens; after each report, `actions` returns what to do, `events` what it means to the machine
+agent, and `deadline` when to call `tick`. Frames are pulled with `next_batch`, so that state which
+changes faster than the socket can send it is sent in its newest form only.
 
 A connection goes through these states, and at most one is in each of the first four:
 

@@ -5,18 +5,13 @@ order of their numbers. Of a session that changes often, only the newest state w
 is no connection, only events and refusals are kept: the next hello reports the rest.
 
 Events and refusals wait in an `EventLog`, which survives restarts of the machine agent, until the
-service has acknowledged them. They are two streams on purpose. The service stores an event once
-and knows its number: a connection continues after the newest stored event, and a log whose numbers
-do not agree is renumbered. The service knows no numbers of refusals: each connection sends again
-all that are not acknowledged, at any rate. With their frames and tables fixed (machines and
-service are updated separately), what remains in common is one method of a few lines for each
-stream; one generic stream for both was written and measured, and took more code than the copies.
+service has acknowledged them. The service knows the numbers of events: a connection continues after
+the newest one that is stored, and a log whose numbers do not agree is renumbered. It knows none of
+refusals: each connection sends again all that are not acknowledged.
 
-Events that an older service does not take are not sent to it; those that happen while it is known
-not to take them are not even numbered.
-
-Everything that is sent stays within `contract.limits`: text is cut, sessions share the bytes that
-the service keeps of a machine, and events are spread over time.
+Events that an older service does not take are not sent to it. Everything that is sent stays within
+`contract.limits`: text is cut, sessions share the bytes that the service keeps of a machine, and
+events are spread over time.
 """
 
 from collections.abc import Callable, Iterable
@@ -80,7 +75,7 @@ class EventLog(Protocol):
         """Delete the events up to this number."""
 
     def is_numbered(self) -> bool:
-        """Return whether `renumber_events` has been called: the service knows the numbers."""
+        """Return whether the service knows the numbers: `renumber_events` has been called."""
 
     def renumber_events(self, acknowledged: int) -> None:
         """Give the waiting events the numbers after `acknowledged`, in their order."""
@@ -131,8 +126,7 @@ class Outbox:
         self._sent_event = 0
         self._sent_refusal = 0
         self._accepted_events: frozenset[str] | None = None  # None before the first welcome
-        # Whether the log may hold unsent entries: most batches need not query it.
-        self._has_events = self._has_refusals = False
+        self._has_events = self._has_refusals = False  # the log may hold unsent entries
         self._machine: Machine | None = None
         self._is_report_due = False
         self._changed: dict[str, Session] = {}

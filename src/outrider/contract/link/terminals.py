@@ -3,12 +3,12 @@ r"""Terminals on a machine's link: their binary messages and the state of their 
 A stream is one viewer of one terminal. The service opens it, and both ends send bytes:
 
     service                                                    machine agent
-    open() ───────────── OPEN ───────────────▶ OpenRequested ─▶ attach, then opened()
+    open() ───────────── OPEN ───────────────▶ Open ─▶ attach, then opened()
     Opened ◀──────────── OPENED ─────────────┘
-    DataReceived ◀────── DATA (output) ─────── send(), at most `room` bytes
-    consumed() ───────── WINDOW ─────────────▶ RoomAvailable
-    send(), resize() ─── DATA, RESIZE ───────▶ DataReceived, Resized
-    close() ──────────── CLOSED ─────────────▶ StreamClosed      (or the other way)
+    Data ◀────────────── DATA (output) ─────── send(), at most `room` bytes
+    consumed() ───────── WINDOW ─────────────▶ Grant
+    send(), resize() ─── DATA, RESIZE ───────▶ Data, Resize
+    close() ──────────── CLOSED ─────────────▶ Closed      (or the other way)
 
 `encode` and `decode` are the codec. `TerminalStreams` has the streams of one connection, at either
 end: report received messages to it, take its `events`, and pull what is to be sent with
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -43,7 +43,7 @@ WINDOW: Final = 256 * 1024
 """Bytes that may be under way in each direction of a stream."""
 
 MAX_DATA: Final = 16 * 1024
-"""Bytes in one DATA message: frames that wait behind one are not delayed by a large one."""
+"""Bytes in one DATA message: frames that wait behind one are not delayed by a large state."""
 
 MAX_STREAMS: Final = 64
 """Streams of a machine; a further OPEN is refused."""
@@ -128,14 +128,14 @@ class Closed(Wire, kw_only=True):
     reason: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Data:
-    """Either way: bytes of the terminal, at least one."""
+    """Either way: bytes of the terminal, at least state."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grant:
     """Either way: the receiver of DATA has consumed this many bytes; as many more may be sent."""
 
@@ -202,64 +202,21 @@ def decode(data: bytes) -> tuple[int, StreamMessage | None]:
         raise StreamError(stream, f"Not a valid {kind.name} message: {error}"[:200]) from error
 
 
-# Events: what the caller has to know.
+class StreamEvent(NamedTuple):
+    """What has happened to a stream: a message of the other end, or its end because of a fault.
 
-
-@dataclass(frozen=True, slots=True)
-class OpenRequested:
-    """The service opens a stream: call `opened` or `close`. Its data may arrive before that."""
-
-    stream: int
-    request: Open
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOpened:
-    """The machine has opened the stream."""
+    - `Open`: call `opened` or `close`. Its data may arrive before that.
+    - `Data`: call `consumed` as soon as the bytes are passed on.
+    - `Grant`: `room` has grown.
+    - `Opened`, `Resize`; `Closed` is the last state.
+    """
 
     stream: int
-    opened: Opened
-
-
-@dataclass(frozen=True, slots=True)
-class DataReceived:
-    """Bytes have arrived: call `consumed` as soon as they are passed on."""
-
-    stream: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RoomAvailable:
-    """The other end has granted more: `room` has grown."""
-
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resized:
-    """The viewer's screen has a new size."""
-
-    stream: int
-    size: Resize
-
-
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
-    """The stream is closed, by the other end or because of a fault of the other end."""
-
-    stream: int
-    code: int
-    reason: str
-
-
-StreamEvent = OpenRequested | StreamOpened | DataReceived | RoomAvailable | Resized | StreamClosed
+    message: StreamMessage
 
 
 class _Stream:
     """The state of one stream. `outgoing` never has more than `credit` bytes."""
-
-    __slots__ = ("closing", "consumed", "credit", "greeting", "outgoing", "size", "ungranted")
 
     def __init__(self, greeting: Open | None = None) -> None:
         self.greeting: Open | Opened | None = greeting
@@ -303,7 +260,7 @@ class TerminalStreams:
 
     def __iter__(self) -> Iterator[int]:
         """Return the numbers of the streams that are not closed."""
-        return iter([number for number, one in self._streams.items() if one.closing is None])
+        return iter([number for number, stream in self._streams.items() if stream.closing is None])
 
     # Output
 
@@ -317,8 +274,8 @@ class TerminalStreams:
         if self._refusals:
             number = next(iter(self._refusals))
             return encode(number, self._refusals.pop(number))
-        number = next((n for n, one in self._streams.items() if one.has_control), 0) or next(
-            (n for n, one in self._streams.items() if one.has_output), 0
+        number = next((n for n, stream in self._streams.items() if stream.has_control), 0) or next(
+            (n for n, stream in self._streams.items() if stream.has_output), 0
         )
         if not number:
             return None
@@ -330,8 +287,8 @@ class TerminalStreams:
 
     def room(self, stream: int) -> int:
         """Return how many bytes `send` accepts now; 0 for a stream that is closed."""
-        one = self._streams.get(stream)
-        return 0 if one is None or one.closing is not None else one.credit - len(one.outgoing)
+        state = self._open(stream)
+        return 0 if state is None else state.credit - len(state.outgoing)
 
     # What this end does. A stream that is closed already is ignored.
 
@@ -345,9 +302,9 @@ class TerminalStreams:
 
     def opened(self, stream: int, columns: int, rows: int) -> None:
         """Answer `OpenRequested`: the terminal is attached, and has this size."""
-        one = self._open(stream)
-        if one is not None:
-            one.greeting = Opened(columns=columns, rows=rows)
+        state = self._open(stream)
+        if state is not None:
+            state.greeting = Opened(columns=columns, rows=rows)
 
     def send(self, stream: int, data: bytes) -> None:
         """Send bytes, at most `room`.
@@ -355,30 +312,30 @@ class TerminalStreams:
         Raises:
             ValueError: there is not so much room.
         """
-        one = self._open(stream)
-        if one is None:
+        state = self._open(stream)
+        if state is None:
             return
-        if len(data) > one.credit - len(one.outgoing):
+        if len(data) > state.credit - len(state.outgoing):
             raise ValueError(f"Stream {stream} has no room for {len(data)} bytes")
-        one.outgoing += data
+        state.outgoing += data
 
     def resize(self, stream: int, columns: int, rows: int) -> None:
         """Send the size of the viewer's screen; only the newest one waits."""
-        one = self._open(stream)
-        if one is not None:
-            one.size = Resize(columns=columns, rows=rows)
+        state = self._open(stream)
+        if state is not None:
+            state.size = Resize(columns=columns, rows=rows)
 
     def consumed(self, stream: int, count: int) -> None:
         """Report that received bytes are passed on: the other end may send as many more."""
-        one = self._open(stream)
-        if one is not None:
-            one.consumed = min(one.consumed + count, one.ungranted)
+        state = self._open(stream)
+        if state is not None:
+            state.consumed = min(state.consumed + count, state.ungranted)
 
     def close(self, stream: int, code: StreamCode, reason: str = "") -> None:
         """Close a stream after what was sent on it."""
-        one = self._open(stream)
-        if one is not None:
-            one.closing = Closed(
+        state = self._open(stream)
+        if state is not None:
+            state.closing = Closed(
                 code=code, reason=reason[:1024].replace("\0", "\N{REPLACEMENT CHARACTER}")
             )
 
@@ -419,47 +376,50 @@ class TerminalStreams:
             self._refuse(number, StreamCode.TOO_MANY, reason)
             return
         self._streams[number] = _Stream()
-        self._events.append(OpenRequested(number, request))
+        self._events.append(StreamEvent(number, request))
 
     def _receive(self, number: int, stream: _Stream, message: StreamMessage) -> None:
+        fault = None
         match message:
             case Data(data):
                 stream.ungranted += len(data)
                 if stream.ungranted > WINDOW:
-                    self._fail(number, "More bytes arrived than the window allows")
-                else:
-                    self._events.append(DataReceived(number, data))
+                    fault = "More bytes arrived than the window allows"
             case Grant(count):
                 if stream.credit + count > WINDOW:
-                    self._fail(number, "More bytes were granted than were sent")
+                    fault = "More bytes were granted than were sent"
                 else:
                     stream.credit += count
-                    self._events.append(RoomAvailable(number))
-            case Resize() if self._is_machine:
-                self._events.append(Resized(number, message))
-            case Opened() if not self._is_machine:
-                self._events.append(StreamOpened(number, message))
-            case Closed(code=code, reason=reason):
+            case Closed():
                 del self._streams[number]
-                self._events.append(StreamClosed(number, code, reason))
+            case Resize() if self._is_machine:
+                pass
+            case Opened() if not self._is_machine:
+                pass
             case _:
-                self._fail(number, f"{type(message).__name__} came from the wrong end")
+                fault = f"{type(message).__name__} came from the wrong end"
+        if fault is None:
+            self._events.append(StreamEvent(number, message))
+        else:
+            self._fail(number, fault)
 
     def _open(self, number: int) -> _Stream | None:
-        one = self._streams.get(number)
-        return None if one is None or one.closing is not None else one
+        """Return the state of a stream that this end has not closed."""
+        state = self._streams.get(number)
+        return None if state is None or state.closing is not None else state
 
     def _fail(self, number: int, reason: str) -> None:
         """Close a stream on which the other end broke the protocol, and drop what waits."""
         stream = self._streams.pop(number)
-        self._refuse(number, StreamCode.BAD_MESSAGE, reason)
+        closed = self._refuse(number, StreamCode.BAD_MESSAGE, reason)
         if stream.closing is None:
-            self._events.append(StreamClosed(number, StreamCode.BAD_MESSAGE, reason))
+            self._events.append(StreamEvent(number, closed))
 
-    def _refuse(self, number: int, code: StreamCode, reason: str) -> None:
+    def _refuse(self, number: int, code: StreamCode, reason: str) -> Closed:
         if len(self._refusals) >= MAX_STREAMS:
             raise DecodeError("Too many streams are refused at once")
-        self._refusals[number] = Closed(code=code, reason=reason)
+        closed = self._refusals[number] = Closed(code=code, reason=reason)
+        return closed
 
 
 def _take(stream: _Stream) -> StreamMessage:

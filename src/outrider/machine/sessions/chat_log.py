@@ -8,7 +8,9 @@ batches, at most every `WRITE_AFTER` seconds, so a crash can lose that much of i
 import asyncio
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -26,74 +28,52 @@ MAX_CONTENT: Final = 12 * 1024 * 1024
 """Bytes of one message as JSON, so that it fits into a frame; longer messages are truncated."""
 
 _TRUNCATION_NOTE: Final = "\n[outrider: the rest is left out here]"
-_BLOCK: Final = 64 * 1024
-_MAX_CHARACTER_BYTES: Final = 6
-"""Bytes of a control character as JSON, the longest encoding of any character."""
 
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Entry:
-    """A message that may still grow. Only `ChatLog` changes it."""
+    """A message that may still grow. Only `ChatLog` changes it.
 
-    __slots__ = (
-        "_max_content",
-        "_parts",
-        "id",
-        "is_truncated",
-        "kind",
-        "role",
-        "size",
-        "source",
-        "timestamp",
-        "tool",
-        "unsaved",
-    )
+    Attributes:
+        unsaved: the text that was added since the last save; None: save the whole content.
+    """
 
-    def __init__(
-        self,
-        id_: str,
-        role: Role,
-        kind: MessageKind,
-        timestamp: int,
-        content: str,
-        *,
-        max_content: int = MAX_CONTENT,
-    ) -> None:
-        self._max_content = max_content
-        self.id = id_
-        self.role = role
-        self.kind = kind
-        self.timestamp = timestamp
-        self.tool: Tool | None = None
-        self.source: MessageSource | None = None
-        self.unsaved: list[str] | None = None  # None: the whole content
-        self.set(content)
+    id: str
+    role: Role
+    kind: MessageKind
+    timestamp: int
+    max_content: int
+    tool: Tool | None = None
+    source: MessageSource | None = None
+    unsaved: list[str] | None = None
+    _parts: list[str] = field(default_factory=list)
+    _size: int = 0
+    _is_truncated: bool = False
 
     def set(self, content: str) -> None:
         """Replace the content."""
-        self._parts: list[str] = []
-        self.size = 0
-        self.is_truncated = False
+        self._parts, self._size, self._is_truncated = [], 0, False
         self.unsaved = None
         self.add(content)
 
     def add(self, text: str) -> None:
         """Append text; text beyond `max_content` is dropped, with a note."""
-        if self.is_truncated:
+        if self._is_truncated:
             return
         size = json_size(text)
-        if self.size + size > self._max_content:
-            text, self.is_truncated = _longest_prefix(text, self._max_content - self.size), True
+        if self._size + size > self.max_content:
+            text, self._is_truncated = _longest_prefix(text, self.max_content - self._size), True
             text += _TRUNCATION_NOTE
-        self.size += size
+        self._size += size
         self._parts.append(text)
         if self.unsaved is not None:
             self.unsaved.append(text)
 
     def restore(self, text: str) -> None:
         """Append text from the file, which was truncated before it was written."""
-        self.size += json_size(text)
+        self._size += json_size(text)
         self._parts.append(text)
 
     @property
@@ -145,8 +125,9 @@ class ChatLog:
         """Add a message; its timestamp is never before that of the newest message."""
         newest = next(reversed(self._entries.values()), None)
         now = max(self._clock(), 0 if newest is None else newest.timestamp)
-        entry = self._entry(message_id or new_id("msg"), role, kind, now, content)
+        entry = Entry(message_id or new_id("msg"), role, kind, now, self._max_content)
         entry.source = source
+        entry.set(content)
         self._entries[entry.id] = entry
         self._schedule_save(entry)
         return entry
@@ -224,19 +205,10 @@ class ChatLog:
         self._saved_ids.update(self._unsaved)
         self._unsaved = {}
 
-    def _entry(
-        self, id_: str, role: Role, kind: MessageKind, timestamp: int, content: str
-    ) -> Entry:
-        return Entry(id_, role, kind, timestamp, content, max_content=self._max_content)
-
     def _schedule_save(self, entry: Entry) -> None:
         self._unsaved[entry.id] = entry
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER, self._save_on_timer)
-
-    def _save_on_timer(self) -> None:
-        self._timer = None
-        self.save()
+            self._timer = asyncio.get_running_loop().call_later(WRITE_AFTER, self.save)
 
     def _line(self, entry: Entry) -> dict[str, Any]:
         more, entry.unsaved = entry.unsaved, []
@@ -276,7 +248,9 @@ class ChatLog:
     def _restore_line(self, line: dict[str, Any]) -> None:
         entry = self._entries.get(line["id"])
         if entry is None:
-            entry = self._entry(line["id"], line["role"], line["kind"], line["timestamp"], "")
+            entry = Entry(
+                line["id"], line["role"], line["kind"], line["timestamp"], self._max_content
+            )
             entry.source = msgspec.convert(line.get("source"), MessageSource | None)
             entry.restore(line["content"])
             self._entries[entry.id] = entry
@@ -299,7 +273,7 @@ def truncate_content(
     text: str, max_content: int = MAX_CONTENT, note: str = _TRUNCATION_NOTE
 ) -> str:
     """Return the text of a message, truncated with a note if it exceeds `max_content` bytes."""
-    if len(text) * _MAX_CHARACTER_BYTES <= max_content or json_size(text) <= max_content:
+    if json_size(text) <= max_content:
         return text
     return _longest_prefix(text, max_content) + note
 
@@ -310,15 +284,10 @@ def json_size(text: str) -> int:
 
 
 def _longest_prefix(text: str, room: int) -> str:
-    """Return a prefix of `text` of at most `room` bytes as JSON, and of nearly that size."""
-    end = 0
-    while (size := json_size(text[end : end + _BLOCK])) <= room and end < len(text):
-        room -= size
-        end += _BLOCK
-    block = text[end : end + _BLOCK]
-    while (size := json_size(block)) > room:
-        block = block[: len(block) * room // size]
-    return text[:end] + block
+    """Return the longest prefix of `text` that has at most `room` bytes as JSON."""
+    text = text[:room]  # a character has at least one byte
+    length = bisect_right(range(len(text)), room, key=lambda last: json_size(text[: last + 1]))
+    return text[:length]
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -40,12 +40,11 @@ import structlog
 from outrider.contract.commands import NamesSession
 from outrider.contract.errors import ApiError, conflict, not_found
 from outrider.contract.link.terminals import (
-    DataReceived,
+    Closed,
+    Data,
+    Grant,
     Open,
-    OpenRequested,
-    Resized,
-    RoomAvailable,
-    StreamClosed,
+    Resize,
     StreamCode,
     StreamEvent,
     TerminalStreams,
@@ -117,25 +116,25 @@ class LiveTerminals:
 
     def handle(self, streams: TerminalStreams, events: list[StreamEvent]) -> None:
         """Carry out what has happened to the streams of the current connection."""
-        for event in events:
-            viewer = self._viewers.get(event.stream)
-            match event:
-                case OpenRequested(number, request):
-                    viewer = _Viewer(number, request, streams, self._output)
+        for number, message in events:
+            viewer = self._viewers.get(number)
+            match message:
+                case Open():
+                    viewer = _Viewer(number, message, streams, self._output)
                     self._viewers[number] = viewer
                     viewer.task = self._start(self._serve(viewer), f"terminal {number}")
-                case DataReceived(_, data) if viewer is not None:
+                case Data(data) if viewer is not None:
                     viewer.receive(data)
                     self._resize(viewer)
-                case Resized(_, size) if viewer is not None:
-                    viewer.resize(size.columns, size.rows)
+                case Resize(columns=columns, rows=rows) if viewer is not None:
+                    viewer.resize(columns, rows)
                     self._resize(viewer)
-                case RoomAvailable() if viewer is not None:
+                case Grant() if viewer is not None:
                     viewer.resume()
-                case StreamClosed() if viewer is not None:
+                case Closed() if viewer is not None:
                     # Here, because a task that is cancelled before its first step cleans up
                     # nothing, and so that `lost` does not cancel one that is cleaning up.
-                    del self._viewers[event.stream]
+                    del self._viewers[number]
                     viewer.leave()
         self._output()
 

@@ -16,12 +16,12 @@ from typing import Final, Protocol
 
 from outrider.contract.errors import OutriderError
 from outrider.contract.link.terminals import (
-    DataReceived,
+    Closed,
+    Data,
+    Grant,
     Open,
-    RoomAvailable,
-    StreamClosed,
+    Opened,
     StreamCode,
-    StreamOpened,
     TerminalStreams,
 )
 
@@ -132,18 +132,18 @@ class MachineTerminals:
         try:
             self._streams.receive(message)
         finally:
-            for event in self._streams.events():
-                viewer = self._viewers.get(event.stream)
+            for stream, content in self._streams.events():
+                viewer = self._viewers.get(stream)
                 if viewer is None:
                     continue
-                match event:
-                    case StreamOpened():
+                match content:
+                    case Opened():
                         viewer.opened()
-                    case DataReceived(data=data):
+                    case Data(data):
                         viewer.received(data)
-                    case RoomAvailable():
+                    case Grant():
                         viewer.room_available()
-                    case StreamClosed(stream, code, reason):
+                    case Closed(code=code, reason=reason):
                         del self._viewers[stream]
                         viewer.closed(code, reason)
         self._wake()
