@@ -281,7 +281,8 @@ async def test_openapi_describes_it() -> None:
 
 async def test_the_reference_shows_its_media_type_and_example() -> None:
     reference = page(describe([*ENDPOINTS, *Source().endpoints()]))
-    assert f"<p>text/event-stream</p><pre>{escape(KIND.example)}</pre>" in reference
+    assert "text/event-stream" in reference
+    assert f"<pre>{escape(KIND.example)}</pre>" in reference
 
 
 async def test_a_stream_is_never_stored_under_an_idempotency_key() -> None:

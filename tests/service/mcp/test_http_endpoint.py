@@ -123,18 +123,24 @@ async def test_requests_beyond_the_concurrent_ones_of_a_key_are_refused(owner: O
     arguments = {"agent": f"{machine.id}:session:session_1", "timeout_seconds": 45}
     wait = message("tools/call", {"name": "wait_agent", "arguments": arguments})
     waiting = owner.site.client(owner.key)
-    waits = [
-        asyncio.create_task(waiting.post("/mcp", json=wait, headers=ACCEPT))
-        for _ in range(MAX_CONCURRENT)
-    ]
+    waits: list[asyncio.Task[httpx.Response]] = []
     refusals: list[httpx.Response] = []
+
+    def begin_wait() -> None:
+        waits.append(asyncio.create_task(waiting.post("/mcp", json=wait, headers=ACCEPT)))
+
+    async def is_full() -> bool:
+        begin_wait()  # one of the others may have been refused, beside the request below
+        return await is_refused()
 
     async def is_refused() -> bool:
         response = await owner.api.post("/mcp", json=LIST, headers=ACCEPT)
         refusals.append(response)
         return response.status_code == 429
 
-    await eventually(is_refused)
+    for _ in range(MAX_CONCURRENT - 1):
+        begin_wait()
+    await eventually(is_full)
     assert_error(refusals[-1], 429, "RATE_LIMITED")
     call = message("tools/call", {"name": "list_machines", "arguments": {}})
     answer = await owner.api.post("/mcp", json=call, headers=ACCEPT)

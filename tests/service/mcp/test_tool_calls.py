@@ -131,7 +131,7 @@ async def test_launch_in_a_worktree_and_resume(owner: Owner) -> None:
         resumed = asyncio.create_task(tool(client, "launch_agent", **where, resume="session_1"))
         await machine.answers(await machine.takes("resume", sessionId="session_1"))
         assert (await resumed)["sessionTargetId"]
-        assert "`worktree`" in await fails(client, "launch_agent", **where, base="main")
+        assert "`worktree.branch`" in await fails(client, "launch_agent", **where, base="main")
 
 
 async def test_a_command(owner: Owner) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import html
 import mimetypes
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from outrider.service.http.base_path import base_path
 
@@ -48,6 +49,8 @@ POLICY: Final = (
 )
 """The policy of the pages. xterm.js needs inline styles; scripts come from files only."""
 
+Handler = Callable[[Request], Awaitable[Response]]
+
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -64,7 +67,7 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
             left to another route, because machines are connected with it.
     """
     if not is_built(directory):
-        return [_route(path, _Page(path, missing)) for path in PATHS if path != "/device"]
+        return [Route(path, missing, methods=["GET"]) for path in PATHS if path != "/device"]
     text = (directory / "index.html").read_text("utf-8")
     assets = directory / "assets"
     session = next((file.name for file in assets.glob("session-*.js")), None)
@@ -75,105 +78,80 @@ def routes(missing: Response, directory: Path = STATIC) -> list[Route]:
         media_type="image/svg+xml",
     )
     return [
-        *(_route(path, _Dashboard(path, text, code=code.get(path))) for path in PATHS),
-        _route("/icon.svg", _Page("/icon.svg", icon)),
-        _route("/assets/{name}", _Assets(assets)),
+        *(Route(path, _page(text, code=code.get(path))) for path in PATHS),
+        Route("/icon.svg", icon, methods=["GET"]),
+        Route("/assets/{name}", _asset(assets)),
     ]
 
 
-def not_found(missing: ASGIApp, directory: Path = STATIC) -> Route:
+def not_found(missing: Response, directory: Path = STATIC) -> Route:
     """Return the route of all other paths, which comes last: status 404, a page for browsers.
 
     Args:
         missing: the page if the dashboard has not been built.
     """
-    page = missing
+    page: Handler | None = None
     if is_built(directory):
-        page = _Dashboard("none", (directory / "index.html").read_text("utf-8"), status=404)
-    return Route("/{path:path}", _NotFound(page))
+        page = _page((directory / "index.html").read_text("utf-8"), status=404)
+    return Route("/{path:path}", _NotFound(missing, page))
 
 
-def _route(path: str, app: ASGIApp) -> Route:
-    return Route(path, app, methods=["GET"])
+class _NotFound:
+    """ASGI application for paths that nothing is at: a page if the client takes HTML.
 
+    No handler, as Starlette answers 405 to the other methods of one.
+    """
 
-class _Page:
-    """ASGI application with one response for every request. `path` is the label of metrics."""
-
-    def __init__(self, path: str, response: Response) -> None:
-        self.path = path
-        self._response = response
+    def __init__(self, missing: Response, page: Handler | None) -> None:
+        self._missing = missing
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._response(scope, receive, send)
+        request = Request(scope)
+        is_read = scope["method"] in ("GET", "HEAD")
+        is_api = scope["path"].startswith(("/api", "/mcp"))
+        if not is_read or is_api or "text/html" not in request.headers.get("accept", ""):
+            raise HTTPException(404)
+        response = self._missing if self._page is None else await self._page(request)
+        await response(scope, receive, send)
 
 
-class _Dashboard:
-    """ASGI application for a page of the dashboard: the same text, with the base path in it.
+def _page(text: str, status: int = 200, *, code: str | None = None) -> Handler:
+    """Return the handler of a page: the same text for all, with the base path in it.
 
     Args:
         code: the name of the script that the page needs besides the main one.
     """
 
-    _BASE = '<base href="/"'
-
-    def __init__(self, path: str, text: str, status: int = 200, *, code: str | None = None) -> None:
-        self.path = path
-        self._text = text
-        self._status = status
-        self._code = code
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        root = base_path(scope)
-        base = f'<base href="{html.escape(root)}/"'
+    async def page(request: Request) -> Response:
+        root = base_path(request.scope)
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-        if self._code is not None:
-            headers["Link"] = f"<{root}/assets/{self._code}>; rel=modulepreload"
-        text = self._text.replace(self._BASE, base, 1)
-        response = HTMLResponse(text, self._status, headers=headers)
-        await response(scope, receive, send)
+        if code is not None:
+            headers["Link"] = f"<{root}/assets/{code}>; rel=modulepreload"
+        base = f'<base href="{html.escape(root)}/"'
+        return HTMLResponse(text.replace('<base href="/"', base, 1), status, headers=headers)
+
+    return page
 
 
-class _NotFound:
-    """ASGI application for paths that nothing is at: a page if the client takes HTML."""
+def _asset(directory: Path) -> Handler:
+    """Return the handler of the files with hashed names; only those that were built."""
+    names = {file.name for file in directory.iterdir()}
 
-    path = "none"
-
-    def __init__(self, page: ASGIApp) -> None:
-        self._page = page
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_read = scope["method"] in ("GET", "HEAD") and not scope["path"].startswith(
-            ("/api", "/mcp")
-        )
-        if not is_read or "text/html" not in Request(scope).headers.get("accept", ""):
-            raise HTTPException(404)
-        await self._page(scope, receive, send)
-
-
-class _Assets:
-    """ASGI application for the files with hashed names; only those that were built."""
-
-    path = "/assets/{name}"
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._names = {file.name for file in directory.iterdir()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+    async def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in self._names or name.endswith(".gz"):
+        if name not in names or name.endswith(".gz"):
             raise HTTPException(404)
         headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
-        file = self._directory / name
-        if f"{name}.gz" in self._names and "gzip" in request.headers.get("accept-encoding", ""):
-            file = self._directory / f"{name}.gz"
+        file = directory / name
+        if f"{name}.gz" in names and "gzip" in request.headers.get("accept-encoding", ""):
+            file = directory / f"{name}.gz"
             headers["Content-Encoding"] = "gzip"
         try:
             stat = await asyncio.to_thread(os.stat, file)
         except FileNotFoundError:  # the dashboard was built again, with other names
             raise HTTPException(404) from None
         media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        response = FileResponse(file, headers=headers, media_type=media_type, stat_result=stat)
-        await response(scope, receive, send)
+        return FileResponse(file, headers=headers, media_type=media_type, stat_result=stat)
+
+    return asset

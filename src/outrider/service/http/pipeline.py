@@ -74,7 +74,7 @@ def resource_routes(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> l
         by_path.setdefault(bound.endpoint.path, []).append(bound)
     routes: list[BaseRoute] = []
     for path, of_path in by_path.items():
-        resource = _Resource(path, of_path, pipeline)
+        resource = _Resource(of_path, pipeline)
         routes.append(Route(path, resource))
         if any(bound.endpoint.socket is not None for bound in of_path):
             routes.append(WebSocketRoute(path, resource))
@@ -84,8 +84,7 @@ def resource_routes(endpoints: Iterable[BoundEndpoint], pipeline: Pipeline) -> l
 class _Resource:
     """The ASGI application of one path: its endpoints by method."""
 
-    def __init__(self, path: str, endpoints: Sequence[BoundEndpoint], pipeline: Pipeline) -> None:
-        self.path = path
+    def __init__(self, endpoints: Sequence[BoundEndpoint], pipeline: Pipeline) -> None:
         self._apps: dict[str, ASGIApp] = {
             bound.endpoint.method: EndpointApp(bound, pipeline) for bound in endpoints
         }
@@ -107,8 +106,6 @@ class ErrorApp:
 
     Such requests count against the rate limit of their session or address too.
     """
-
-    path = "none"
 
     def __init__(self, pipeline: Pipeline, error: ApiError, *headers: tuple[bytes, bytes]) -> None:
         self._pipeline = pipeline

@@ -21,7 +21,7 @@ _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"
 
 _STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=15552000")  # 180 days
 
-NO_ROUTE: Final = "none"
+_NO_ROUTE: Final = "none"
 """The route of requests that no endpoint serves."""
 
 
@@ -92,7 +92,7 @@ class RequestMetrics:
                 await self._app(scope, receive, send_with_id)
             finally:
                 route = _route_of(scope)
-                if route != NO_ROUTE:
+                if route != _NO_ROUTE:
                     span.rename(f"{_method(scope, '_OTHER')} {route}")
                     span.set("http.route", route)
 
@@ -124,9 +124,9 @@ def _method(scope: Scope, other: str) -> str:
 
 
 def _route_of(scope: Scope) -> str:
-    """Return the template of the route that has served a request, or `NO_ROUTE`."""
-    endpoint = scope.get("endpoint")
-    return str(getattr(endpoint, "path", NO_ROUTE if endpoint is None else scope["path"]))
+    """Return the template of the route that has served a request, or `_NO_ROUTE`."""
+    path: str = getattr(scope.get("route"), "path", _NO_ROUTE)
+    return _NO_ROUTE if path.endswith("{path:path}") else path  # of all other paths
 
 
 async def http_exception(_request: Request, error: Exception) -> Response:

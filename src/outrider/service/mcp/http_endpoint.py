@@ -22,7 +22,7 @@ from outrider.service.accounts.idempotency import Answer
 from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.http.authorization import headers_of, refuse_cross_site
 from outrider.service.http.base_path import base_url
-from outrider.service.http.endpoint import BoundEndpoint, Call, Endpoint
+from outrider.service.http.endpoint import Call, Endpoint, bind
 from outrider.service.http.pipeline import EndpointApp, Exchange, Pipeline, RawHeaders
 from outrider.service.http.request_body import read_body
 from outrider.service.mcp.tool_calls import ToolCalls, error_text, receive_body
@@ -48,24 +48,6 @@ class _Message(msgspec.Struct):
     id: str | int
 
 
-async def mcp(_services: None, _call: Call) -> bytes:
-    """Serve a message; it names the row that `/mcp` is authorized by."""
-    raise NotImplementedError
-
-
-_ENDPOINT: Final[Endpoint[None]] = Endpoint(
-    method="POST",
-    path=PATH,
-    who="principal",
-    summary="MCP",
-    handler=mcp,
-    response=Wire,
-    tag="MCP",
-    reads_only=True,
-)
-"""Any key may connect: the scopes are those of the tools."""
-
-
 class McpEndpoint(EndpointApp):
     """The ASGI application of `/mcp`.
 
@@ -73,10 +55,8 @@ class McpEndpoint(EndpointApp):
         calls: runs the tools.
     """
 
-    path = PATH
-
     def __init__(self, pipeline: Pipeline, calls: ToolCalls, settings: Settings) -> None:
-        super().__init__(BoundEndpoint(_ENDPOINT, self._serve), pipeline)
+        super().__init__(bind([_ENDPOINT], self)[0], pipeline)
         self._calls = calls
         self._settings = settings
         self._counts: Counter[str] = Counter()
@@ -104,7 +84,7 @@ class McpEndpoint(EndpointApp):
         scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
         await super().__call__(scope, receive, send)
 
-    async def _serve(self, call: Call) -> Answer:
+    async def mcp(self, call: Call) -> Answer:
         """Pass a message to the SDK.
 
         Raises:
@@ -190,6 +170,19 @@ class McpEndpoint(EndpointApp):
                 "scopes_supported": sorted(ALL_SCOPES),
             }
         )
+
+
+_ENDPOINT: Final = Endpoint(
+    method="POST",
+    path=PATH,
+    who="principal",
+    summary="MCP",
+    handler=McpEndpoint.mcp,
+    response=Wire,
+    tag="MCP",
+    reads_only=True,
+)
+"""Any key may connect: the scopes are those of the tools."""
 
 
 async def _tool_call(exchange: Exchange) -> _Message | None:

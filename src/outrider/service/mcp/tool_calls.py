@@ -95,6 +95,8 @@ class ToolCalls:
         try:
             decoder = msgspec.json.Decoder(tool.model)
             fields = tool.fields(decode_body(decoder, msgspec.json.encode(arguments)))
+            if tool.operation == "stop":
+                fields["daemonId"], fields["type"] = fields["target"].partition(":")[0], "unknown"
             if self.may_call(caller.principal, tool):  # otherwise it is refused, and audited, below
                 await self._complete(caller, tool, fields)
             result = await self._request(caller, tool, fields)
@@ -144,10 +146,7 @@ class ToolCalls:
         if "machine" in tool.arguments and "daemonId" in fields:
             fields["daemonId"] = await self._machine_id(caller.account_id, fields["daemonId"])
         if tool.operation == "stop":
-            target = parse_target(fields["target"])
-            fields["type"] = "unknown" if target is None else target.name
-            if target is not None and target.kind == "session":
-                fields["type"] = (await self._status(caller, fields["target"])).agent_type
+            fields["type"] = (await self._status(caller, fields["target"])).agent_type
         session = dict(caller.asgi_scope["headers"]).get(_SESSION_HEADER)
         if tool.is_approval and session is not None:
             own = session.decode("latin-1").rpartition(":")[2]

@@ -4,18 +4,16 @@ A new tool is a new entry of `TOOLS`: the scope, the types and descriptions of t
 and the type of the result are those of the endpoint.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-from outrider.contract.errors import bad_request
 from outrider.contract.resources import Daemon
 from outrider.contract.structs import Wire
-from outrider.contract.targets import parse_target
 from outrider.contract.text import Name, TargetId
 from outrider.service.endpoints import ENDPOINTS
 from outrider.service.http.endpoint import Endpoint
@@ -32,7 +30,7 @@ class Argument(NamedTuple):
     """An argument that is not described as the endpoint's field is.
 
     Args:
-        field: the field of the endpoint's path, query or body that gets its value.
+        field: of the endpoint's path, query or body, which gets the value.
         default: none if the argument is required.
     """
 
@@ -65,7 +63,6 @@ class Tool:
         of_machine: the operation that is called instead if the argument `machine` is given.
         arguments: each with the endpoint's field of which it has the type and description.
         fixed: further fields that are sent.
-        prepare: completes or checks the fields before they are sent.
         result: the type of the endpoint's response with what the tool adds to it.
         renamed: a field of the response that has another name in the result, and that name.
         destroys: whether it may destroy something.
@@ -73,13 +70,11 @@ class Tool:
     """
 
     name: str
-    title: str
     description: str
     operation: str
     of_machine: str | None = None
     arguments: Mapping[str, str | Argument] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    prepare: Callable[[dict[str, Any]], None] = lambda _fields: None
     result: type[Wire] | None = None
     renamed: tuple[str, str] | None = None
     destroys: bool = False
@@ -95,18 +90,16 @@ class Tool:
         """Whether it changes nothing."""
         return not self.row.mutates
 
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        return self.name.replace("_", " ").capitalize()
+
     @cached_property
     def _arguments(self) -> dict[str, Argument]:
         source = self.row.query or self.row.body or Wire
-        types, docs = get_type_hints(source, include_extras=True), field_docs(source)
-        fields = {one.encode_name: one for one in msgspec.structs.fields(source)}
-
-        def of_row(name: str) -> Argument:
-            of_row = fields[name]
-            return Argument(name, types[of_row.name], docs[of_row.name], of_row.default)
-
         return {
-            name: of_row(argument) if isinstance(argument, str) else argument
+            name: _of_field(source, argument) if isinstance(argument, str) else argument
             for name, argument in self.arguments.items()
         }
 
@@ -122,14 +115,15 @@ class Tool:
         )
 
     def fields(self, arguments: msgspec.Struct) -> dict[str, Any]:
-        """Return the endpoint's fields for arguments of the type `model`.
-
-        Raises:
-            ApiError: 400, the arguments contradict each other.
-        """
-        values = {of.field: getattr(arguments, name) for name, of in self._arguments.items()}
-        fields = {**self.fixed, **{name: one for name, one in values.items() if one is not None}}
-        self.prepare(fields)
+        """Return the endpoint's fields for arguments of the type `model`."""
+        fields = dict(self.fixed)
+        for name, argument in self._arguments.items():
+            value = getattr(arguments, name)
+            outer, _, inner = argument.field.partition(".")
+            if value is not None and inner:
+                fields[outer] = fields.get(outer, {}) | {inner: value}
+            elif value is not None:
+                fields[outer] = value
         return fields
 
     @cached_property
@@ -166,6 +160,18 @@ class Tool:
         return plain
 
 
+def _of_field(source: type[msgspec.Struct], path: str) -> Argument:
+    """Return the argument for a field, or for one of an object in it (`worktree.branch`)."""
+    name, _, inner = path.partition(".")
+    field = next(field for field in msgspec.structs.fields(source) if field.encode_name == name)
+    kind = get_type_hints(source, include_extras=True)[field.name]
+    if inner:
+        # The object is optional: it is sent if one of its fields is given.
+        argument = _of_field(get_args(kind)[0], inner)
+        return argument._replace(field=path, type=argument.type | None, default=None)
+    return Argument(path, kind, field_docs(source)[field.name], field.default)
+
+
 _CHECKS: Final = frozenset({"pattern", "maxLength", "maxItems", "minimum", "maximum", "title"})
 """What is left out of the schemas of results: clients have nothing to check, and models read it."""
 
@@ -183,21 +189,6 @@ def _without_checks(schema: Any) -> Any:
     }
 
 
-def _name_worktree(fields: dict[str, Any]) -> None:
-    branch, base = fields.pop("worktree", None), fields.pop("base", None)
-    if branch is not None:
-        fields["worktree"] = {"branch": branch} | ({"base": base} if base is not None else {})
-    elif base is not None:
-        text = "`base` says where the branch of a worktree begins: give `worktree`"
-        raise bad_request(text, "base")
-
-
-def _name_machine(fields: dict[str, Any]) -> None:
-    target = parse_target(fields["target"])
-    # The endpoint refuses what is not a target.
-    fields["daemonId"] = fields["target"] if target is None else target.daemon_id
-
-
 _AGENT: Final = Argument(
     "ideId",
     TargetId,
@@ -208,7 +199,6 @@ _MACHINE: Final = Argument("daemonId", Name, "The machine's id or nickname.")
 TOOLS: Final = (
     Tool(
         name="list_machines",
-        title="List machines",
         description="List the machines that agents can run on, with what runs there and, as "
         "`types`, what launch_agent can start. `connected` says whether a machine can be used now.",
         operation="list_daemons",
@@ -218,7 +208,6 @@ TOOLS: Final = (
     ),
     Tool(
         name="list_agents",
-        title="List agents",
         description="List the running agents with their status: idle, generating, "
         "waiting_approval or error. `targetId` is the `agent` of the other tools.",
         operation="sessions",
@@ -236,14 +225,12 @@ TOOLS: Final = (
     ),
     Tool(
         name="get_agent",
-        title="Read an agent's status",
         description="Read what an agent is doing, its directory, and the question that it asks.",
         operation="status",
         arguments={"agent": _AGENT},
     ),
     Tool(
         name="read_chat",
-        title="Read a chat",
         description="Read the messages between a user and an agent: the last ones, or those "
         "`after` a message.",
         operation="read_chat",
@@ -251,7 +238,6 @@ TOOLS: Final = (
     ),
     Tool(
         name="wait_agent",
-        title="Wait for an agent",
         description="Wait until an agent is idle, asks for approval or fails, and return the "
         "messages of its turn. Give the `cursor` of send_message as `after`. With the `reason` "
         "`timeout` the agent is still at work: call it again with the returned `cursor`.",
@@ -269,13 +255,11 @@ TOOLS: Final = (
     ),
     Tool(
         name="list_approvals",
-        title="List approvals",
         description="List the questions of agents that a user must approve or reject.",
         operation="approvals",
     ),
     Tool(
         name="get_diff",
-        title="Read an agent's changes",
         description="Read the changes in an agent's git repository: what is not committed, and "
         "with a `base` also what has been committed since then.",
         operation="read_changes",
@@ -283,7 +267,6 @@ TOOLS: Final = (
     ),
     Tool(
         name="launch_agent",
-        title="Launch an agent",
         description="Start a new agent on a machine, or continue one that has ended (`resume`). "
         "`type` is one of the machine's `types` in list_machines. Send it messages with "
         "send_message, to its `sessionTargetId`.",
@@ -293,27 +276,13 @@ TOOLS: Final = (
             "type": "type",
             "dir": "dir",
             "model": "model",
-            "worktree": Argument(
-                "worktree",
-                Name | None,
-                "A branch: the agent works in a git worktree of its own of the repository at "
-                "`dir`, with this branch, which is created if it does not exist.",
-                None,
-            ),
-            "base": Argument(
-                "base",
-                Name | None,
-                "With `worktree`: the commit, branch or tag at which a new branch begins. Without "
-                "it, HEAD.",
-                None,
-            ),
+            "worktree": "worktree.branch",
+            "base": "worktree.base",
             "resume": "resume",
         },
-        prepare=_name_worktree,
     ),
     Tool(
         name="send_message",
-        title="Send a message",
         description="Send a message to an agent. It returns when the agent has the message, not "
         "when it has answered: call wait_agent with the returned `cursor` for the answer.",
         operation="send_chat",
@@ -325,23 +294,19 @@ TOOLS: Final = (
     ),
     Tool(
         name="interrupt_agent",
-        title="Interrupt an agent",
         description="Stop the current turn of an agent, which stays ready for a message.",
         operation="interrupt",
         arguments={"agent": _AGENT},
     ),
     Tool(
         name="stop_agent",
-        title="Stop an agent",
         description="End an agent and all its processes.",
         operation="stop",
         arguments={"agent": _AGENT._replace(field="target")},
-        prepare=_name_machine,
         destroys=True,
     ),
     Tool(
         name="run_command",
-        title="Run a shell command",
         description="Run a shell command on a machine and return its output and exit code. It is "
         "killed at the command timeout, which is a minute by default.",
         operation="terminal",
@@ -350,7 +315,6 @@ TOOLS: Final = (
     ),
     Tool(
         name="respond_approval",
-        title="Approve or reject",
         description="Answer the question that an agent asks. Do so only if your user told you to.",
         operation="approve",
         arguments={"agent": _AGENT, "action": "action", "action_id": "actionId"},
