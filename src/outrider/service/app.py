@@ -55,6 +55,7 @@ from outrider.service.machines.handshakes import Handshakes
 from outrider.service.machines.history_endpoints import SessionHistoryServices
 from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.presence import Announcement
+from outrider.service.machines.sockets import MachineSockets
 from outrider.service.mcp.http_endpoint import McpEndpoint
 from outrider.service.mcp.tool_calls import ToolCalls
 from outrider.service.operations import endpoints as operations
@@ -128,11 +129,15 @@ class Service:
             drain_seconds=drain_seconds,
             tracing=tracing,
         )
+        self._machine_sockets = MachineSockets(
+            stores.database, fleet.presence, fleet.relay, fleet.terminals
+        )
         self._gateway = Gateway(
             database=stores.database,
             presence=fleet.presence,
             relay=fleet.relay,
             terminals=fleet.terminals,
+            sockets=self._machine_sockets,
             owner_of=access.enrollment.machine,
             handshakes=Handshakes(access.addresses, settings.rate_limit_ip, stores.clock),
             take_event=webhooks.intake.agent_event,
@@ -143,7 +148,7 @@ class Service:
             self._transport,
             live.streams,
             fleet.presence.connections_here,
-            self._gateway.watch_deltas,
+            self._machine_sockets.watch_deltas,
         )
         self._streams, self._waits, self._sockets = StreamingResponses(), Waits(), Sockets()
         self._add_gauges()
@@ -234,7 +239,7 @@ class Service:
         its readiness would send a moving machine back to it.
         """
         self._sockets.drain()
-        await self._gateway.move()
+        await self._machine_sockets.move()
 
     async def drain(self) -> None:
         """End streams and waits, let commands in flight end, then disconnect the machines."""
@@ -245,7 +250,7 @@ class Service:
         self._waits.drain()
         await self._fleet.dispatcher.drain()
         await self._access.idempotency.drain(1)
-        await self._gateway.close()
+        await self._machine_sockets.close()
 
     def _endpoints(self, links: LoginLinks) -> list[BoundEndpoint]:
         """Return the endpoints of the table with the services that their handlers use."""
@@ -254,7 +259,7 @@ class Service:
         polls = LongPolls(live.revocations)
         return bound_endpoints(
             for_daemons=DaemonServices(
-                dispatcher=fleet.dispatcher, presence=fleet.presence, gateway=self._gateway
+                dispatcher=fleet.dispatcher, presence=fleet.presence, sockets=self._machine_sockets
             ),
             for_session_history=SessionHistoryServices(
                 dispatcher=fleet.dispatcher, history=fleet.session_history
@@ -283,7 +288,7 @@ class Service:
                 rates=access.rates,
                 sessions=access.sessions,
                 enrollment=access.enrollment,
-                gateway=self._gateway,
+                sockets=self._machine_sockets,
                 links=links,
             ),
             for_account=AccountServices(
@@ -351,7 +356,7 @@ class Service:
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
         for name, text, read in (
-            ("outrider_machines", "Machines with a socket here.", self._gateway.count),
+            ("outrider_machines", "Machines with a socket here.", self._machine_sockets.count),
             ("outrider_sockets", "Open WebSockets of clients.", self._sockets.count),
             ("outrider_waits", "Requests that wait for an agent.", self._waits.count),
             ("outrider_event_streams", "Open event streams.", self._live.streams.count),
@@ -410,7 +415,7 @@ class Service:
     def _close_connection(
         self, machine_id: str, code: CloseCode, reason: str, connection: int | None
     ) -> None:
-        self._gateway.close_connection(machine_id, code, reason, connection)
+        self._machine_sockets.close_here(machine_id, code, reason, connection)
 
     def _new_bus(self, redis: "Redis | None") -> Bus:
         if redis is None:
@@ -434,14 +439,14 @@ class Service:
 
     async def _reclaim(self) -> None:
         """Claim this node's machines again; release those that have connected elsewhere since."""
-        await self._gateway.reclaim()
+        await self._machine_sockets.reclaim()
 
     async def _account_changed(self, account_id: str) -> None:
         """Drop this node's caches of an account that the operator changed or deleted."""
         self._access.authenticator.forget_account(account_id)
         self._webhooks.subscriptions.invalidate(account_id)
         await self._access.quota.refresh(account_id)
-        await self._gateway.drop_deleted(account_id)
+        await self._machine_sockets.drop_deleted(account_id)
 
     async def _prune(self) -> None:
         await prune(self._stores.database, self._stores.clock())

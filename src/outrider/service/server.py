@@ -19,7 +19,7 @@ from outrider.service.app import Service
 from outrider.service.events.streams import StreamTimes
 from outrider.service.http.endpoint import BoundEndpoint
 from outrider.service.http.http_protocol import CLOSE, http_protocol
-from outrider.service.http.websocket import Keepalive, WebSocket
+from outrider.service.http.websocket import WebSocket
 from outrider.service.machines.dispatch import DRAIN_SECONDS
 from outrider.service.operations.tls import ServerCertificate
 from outrider.service.settings import Settings
@@ -140,9 +140,12 @@ async def _serve(
     config = uvicorn.Config(
         service.app,
         interface="asgi3",
-        http=http_protocol(Keepalive(PING_INTERVAL, _PONG_SECONDS)),
-        ws=WebSocket,  # created by the HTTP protocol
+        http=http_protocol(),
+        ws=WebSocket,
         ws_max_size=MAX_FRAME_BYTES,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=_PONG_SECONDS,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,

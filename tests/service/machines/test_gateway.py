@@ -31,7 +31,7 @@ from outrider.contract.link.service import ServiceLink
 from outrider.contract.resources import Session
 from outrider.service.accounts import credentials
 from outrider.service.app import Service
-from outrider.service.machines.gateway import Connection
+from outrider.service.machines.connection import Connection
 from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, closing, hello, socket

@@ -31,9 +31,12 @@ from outrider.service.cluster.transport import Transport
 from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.events.log import Event
+from outrider.service.http.client_address import Addresses
 from outrider.service.machines.gateway import Gateway
+from outrider.service.machines.handshakes import Handshakes
 from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.presence import Presence
+from outrider.service.machines.sockets import MachineSockets
 from outrider.service.machines.store import machines
 from outrider.service.terminals.streams import LocalTerminals, TerminalStream
 from outrider.service.webhooks.store.deliveries import Delivery
@@ -133,15 +136,18 @@ class Node:
         transport = Transport(self.bus)
         self.relay = CommandRelay(transport, lambda *_: None)
         self.terminals = LocalTerminals()
+        self.sockets = MachineSockets(database, self.presence, self.relay, self.terminals)
         self.gateway = Gateway(
             database=database,
             presence=self.presence,
             relay=self.relay,
             terminals=self.terminals,
+            sockets=self.sockets,
             owner_of=self._owner_of,
-            handshakes=self,
+            handshakes=Handshakes(Addresses([], limit_loopback=False), 1000),
             take_event=self._take_event,
             note_refusal=lambda *_: None,
+            take_delta=lambda *_: None,
         )
         self._serving: list[asyncio.Task[None]] = []
         self._sockets: list[Socket] = []
@@ -164,17 +170,6 @@ class Node:
             socket.hang_up()
         await asyncio.wait(self._serving, timeout=PATIENCE)
         await self.presence.close()
-
-    # The gateway's handshakes
-
-    def wait(self, scope: Scope) -> float:
-        return 0.0
-
-    def refused(self, scope: Scope) -> None:
-        raise AssertionError("the token is valid")
-
-    def accepted(self, machine_id: str) -> float:
-        return 0.0
 
     async def _owner_of(self, token: str) -> tuple[machines.Machine, bytes]:
         return await self.row(), digest(token)
@@ -218,8 +213,8 @@ async def test_a_request_for_deltas_waits_until_the_machine_reads(node: Node) ->
     socket, _ = node.connect()
     await eventually(socket.is_welcome)
     socket.is_read.clear()
-    node.gateway.watch_deltas(MACHINE, None)
-    node.gateway.watch_deltas(MACHINE, [])
+    node.sockets.watch_deltas(MACHINE, None)
+    node.sockets.watch_deltas(MACHINE, [])
     assert socket.frames(WatchDeltas) == []
     socket.is_read.set()
     await eventually(lambda: len(socket.frames(WatchDeltas)) == 2)
@@ -231,7 +226,7 @@ async def test_no_request_for_deltas_comes_before_the_welcome(node: Node) -> Non
     node.may_announce.clear()
     socket, _ = node.connect()
     await eventually(lambda: node.is_announcing)
-    node.gateway.watch_deltas(MACHINE, [])
+    node.sockets.watch_deltas(MACHINE, [])
     node.may_announce.set()
     await eventually(socket.is_welcome)
     assert socket.frames(WatchDeltas) == []
@@ -285,6 +280,6 @@ class TestDisconnectedDuringItsRegistration:
         await eventually(lambda: node.is_announcing)
         state = node.presence.local(MACHINE)
         assert state is not None
-        await node.gateway.disconnect(state)
+        await node.sockets.disconnect(state)
         assert socket.closed_with == 4403
         return serving

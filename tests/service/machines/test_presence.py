@@ -1,4 +1,4 @@
-"""Machines that come together are taken together, and fresh figures alone are kept in memory."""
+"""Registrations of machines, and what is saved of their reports."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from outrider.service.machines.presence import LONGEST_STALE, Presence
 from outrider.service.machines.store import machines
 from outrider.service.webhooks.store.deliveries import Delivery
 from tests.rig.machine import hello
-from tests.rig.samples import MACHINE, PROVIDER, session
+from tests.rig.samples import MACHINE, session
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -158,30 +158,6 @@ async def test_many_machines_are_reclaimed_with_few_statements(here: Here) -> No
 
 
 class TestArrivals:
-    async def test_those_that_come_together_are_one_transaction(self, here: Here) -> None:
-        commits = 0
-
-        def count(_: object) -> None:
-            nonlocal commits
-            commits += 1
-
-        first = asyncio.create_task(here.comes(here.ids[0]))
-        await first
-        rows = [await machines.by_id(here.database, one) for one in here.ids[1:]]
-        event.listen(here.database.engine.sync_engine, "commit", count)
-        await asyncio.gather(
-            *(
-                here.presence.register(row, digest(str(number)), hello())
-                for number, row in enumerate(rows, 1)
-                if row is not None
-            )
-        )
-        event.remove(here.database.engine.sync_engine, "commit", count)
-        assert commits == 1
-        assert sorted(here.announced) == sorted(
-            (EventName.MACHINE_CONNECTED, one) for one in here.ids
-        )
-
     async def test_twice_the_same_one_together(self, here: Here) -> None:
         one, other = await asyncio.gather(here.comes(here.ids[0]), here.comes(here.ids[0]))
         assert {one.connection, other.connection} == {1, 2}
@@ -275,12 +251,3 @@ class TestReports:
                 select(tables.machines.c.last_seen_at).where(tables.machines.c.id == state.id)
             )
         assert seen == int(here.now * 1000)
-
-
-async def test_machines_with_the_same_providers_share_them() -> None:
-    row = machines.Machine("m", "a", "n", "h", "linux", "0", True, 0, 0, None, 0, 0)
-    one, other = MachineState(row), MachineState(row)
-    for state in (one, other):
-        state.replace(MACHINE, [msgspec.structs.replace(PROVIDER)], [])
-    assert one.providers == [PROVIDER]
-    assert one.providers is other.providers

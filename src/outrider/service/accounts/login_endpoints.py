@@ -36,7 +36,7 @@ from outrider.service.http.base_path import base_url
 from outrider.service.http.client_address import Addresses, network_of
 from outrider.service.http.endpoint import Call, Endpoint, EndpointLimit
 from outrider.service.http.session_cookie import page_secret, set_cookie
-from outrider.service.machines.gateway import Gateway
+from outrider.service.machines.sockets import MachineSockets
 from outrider.service.settings import Settings
 
 NewPassword = Annotated[str, Meta(extra_json_schema={"minLength": SHORTEST, "maxLength": LONGEST})]
@@ -100,7 +100,7 @@ class AuthServices:
     rates: RateLimits
     sessions: DashboardSessions
     enrollment: Enrollment
-    gateway: Gateway
+    sockets: MachineSockets
     links: LoginLinks
 
 
@@ -199,7 +199,7 @@ async def enroll(services: AuthServices, call: Call) -> Enrolled:
     """
     request: EnrollRequest = call.body
     call.acted_for, enrolled = await services.enrollment.redeem(request)
-    await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
+    await services.sockets.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
 
@@ -222,7 +222,7 @@ async def device_token(services: AuthServices, call: Call) -> Enrolled:
         if address is not None:
             await services.rates.hit("auth", address)
     call.acted_for, enrolled = await services.enrollment.device_token(request.device_code)
-    await services.gateway.token_replaced(call.acted_for, enrolled.daemon_id)
+    await services.sockets.token_replaced(call.acted_for, enrolled.daemon_id)
     return enrolled
 
 

@@ -7,7 +7,7 @@
 
 The next chunk is taken from the generator only once the write buffer has room, so a client that
 does not read stops its generator and costs no memory. The connection itself ends when such a client
-has read nothing for a minute (`http_protocol.Patience`).
+has read nothing for a minute (`http_protocol.Timeouts`).
 """
 
 import asyncio

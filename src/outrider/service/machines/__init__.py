@@ -2,6 +2,7 @@
 
     endpoints        `/daemons`; `history_endpoints` the sessions of an account and of a machine
     gateway          authenticates a machine's socket, answers its hello, handles its frames
+    connection       this node's end of one socket; `sockets` closes and moves them
     handshakes       limits on connections of machines
     presence         which machines are connected, the grace period, the events of changes
     dispatch         sends a command to a machine and returns its result within the timeout

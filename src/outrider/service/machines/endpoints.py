@@ -1,7 +1,7 @@
 """Machines: list them, read their state, command them, run commands in their terminals.
 
 `POST …/command` takes every public command, and is the only way to get a screenshot. The commands
-to one agent have endpoints of their own in `shortcuts.py`, live terminals in `terminal_sockets.py`.
+to one agent have endpoints of their own in `agents/`, live terminals in `terminals/`.
 """
 
 import re
@@ -52,8 +52,8 @@ from outrider.service.http.endpoint import Call, Endpoint
 from outrider.service.http.request_body import decode_body, fields_as_sent
 from outrider.service.machines import views
 from outrider.service.machines.dispatch import Dispatcher
-from outrider.service.machines.gateway import Gateway
 from outrider.service.machines.presence import Presence
+from outrider.service.machines.sockets import MachineSockets
 
 
 class SendChatCommand(Wire, tag="send_chat", tag_field="type", kw_only=True):
@@ -135,7 +135,7 @@ class DaemonServices:
 
     dispatcher: Dispatcher
     presence: Presence
-    gateway: Gateway
+    sockets: MachineSockets
 
 
 class DaemonsQuery(Wire, kw_only=True):
@@ -152,7 +152,7 @@ class ApprovalsQuery(Wire, kw_only=True):
     """The `cursor` of a page: only the questions behind it."""
 
 
-async def list_daemons(services: DaemonServices, call: Call) -> bytes | DaemonList:
+async def list_daemons(services: DaemonServices, call: Call) -> DaemonList:
     """The connected machines of the account, or all of them.
 
     A machine whose connection was lost within the grace period still counts as connected.
@@ -161,7 +161,7 @@ async def list_daemons(services: DaemonServices, call: Call) -> bytes | DaemonLi
         states = await services.presence.all_of_account(call.account_id)
         return DaemonList(daemons=[views.any_daemon(state) for state in states])
     states = await services.presence.of_account(call.account_id)
-    return b'{"daemons":[' + b",".join(map(views.daemon_json, states)) + b"]}"
+    return DaemonList(daemons=[views.daemon(state) for state in states])
 
 
 async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
@@ -172,15 +172,10 @@ async def approvals(services: DaemonServices, call: Call) -> ApprovalList:
     """
     states = await services.presence.of_account(call.account_id)
     after: str = call.query.after or ""
-    found = [
-        approval
-        for state in states
-        for approval in views.approvals(state)
-        if _place(approval) > after
-    ]
-    found.sort(key=_place)
-    page = found[: count_within(map(json_bytes, found))]
-    cursor = _place(page[-1]) if len(page) < len(found) else UNSET
+    waiting = [approval for state in states for approval in views.approvals(state)]
+    following = sorted((item for item in waiting if _place(item) > after), key=_place)
+    page = following[: count_within(map(json_bytes, following))]
+    cursor = _place(page[-1]) if len(page) < len(following) else UNSET
     return ApprovalList(approvals=page, cursor=cursor)
 
 
@@ -277,14 +272,14 @@ async def close_terminal(services: DaemonServices, call: Call) -> bytes:
 async def disconnect(services: DaemonServices, call: Call) -> Done:
     """Close the machine's connection. It is offline at once, and may reconnect by itself."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    await services.gateway.disconnect(state)
+    await services.sockets.disconnect(state)
     return Done()
 
 
 async def revoke(services: DaemonServices, call: Call) -> Done:
     """Revoke the machine's connection token permanently; it must be set up again."""
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
-    await services.gateway.revoke(state)
+    await services.sockets.revoke(state)
     return Done()
 
 

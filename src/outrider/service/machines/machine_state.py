@@ -1,11 +1,9 @@
 """A machine as it was last reported, wherever its socket is.
 
-What is kept of a machine is bounded: `contract.limits` says how many sessions and bytes.
+Its size is bounded: `contract.limits` says how many sessions and bytes.
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Final
 
 import msgspec
 import structlog
@@ -20,18 +18,8 @@ from outrider.contract.limits import (
 from outrider.contract.resources import Machine, Provider, Session
 from outrider.service.machines.store import machines
 
-_SHARED_LISTS: Final = 1024
-_MAX_SHARED_BYTES: Final = 16 * 1024
-"""Longer lists of providers are rarely equal, so they are not shared between machines."""
-
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
-
-
-@lru_cache(maxsize=_SHARED_LISTS)
-def _shared(encoded: bytes) -> list[Provider]:
-    """Return providers from their JSON; machines with the same ones share the list."""
-    return msgspec.json.decode(encoded, type=list[Provider])
 
 
 class TooMuchState(OutriderError):
@@ -45,28 +33,6 @@ class MachineState:
     `connection` the number of the newest one. Fresh figures in `machine` (memory, load) are only on
     the node with the socket at once: see `Presence.update`.
     """
-
-    __slots__ = (
-        "account_id",
-        "connected",
-        "connected_at",
-        "connection",
-        "encoded",
-        "event_seq",
-        "events",
-        "hostname",
-        "id",
-        "last_seen_at",
-        "machine",
-        "nickname",
-        "online",
-        "platform",
-        "providers",
-        "sessions",
-        "size",
-        "stale_at",
-        "version",
-    )
 
     def __init__(self, row: machines.Machine) -> None:
         self.id = row.id
@@ -90,8 +56,6 @@ class MachineState:
         self.sessions: dict[str, Session] = {}
         self.stale_at = 0
         """When the database and the other nodes are to hear of it even if little has changed."""
-        self.encoded: bytes | None = None
-        """The machine's entry in the list of machines, kept until something changes."""
         if row.snapshot is not None:
             self._restore(row.snapshot)
 
@@ -103,12 +67,11 @@ class MachineState:
         Raises:
             TooMuchState: it is more than may be kept; nothing has changed.
         """
-        encoded = _encode(providers)
-        by_id, size = self._with({}, sessions, len(_encode(machine)) + len(encoded))
+        size = len(_encode(machine)) + len(_encode(providers))
+        self.sessions, self.size = self._with({}, sessions, size)
         self.machine = machine
         self.hostname, self.platform = machine.hostname, machine.platform
-        self.providers = self._providers(encoded, providers)
-        self._keep(by_id, size)
+        self.providers = providers
 
     def change(self, change: Change) -> None:
         """Take what has changed.
@@ -126,7 +89,7 @@ class MachineState:
             sessions, size = self._with(sessions, change.sessions, size)
         if change.machine is not None:
             self.machine = change.machine
-        self._keep(sessions, size)
+        self.sessions, self.size = sessions, size
 
     def row(self) -> machines.Machine:
         """Return all of it, as the database has it."""
@@ -173,15 +136,6 @@ class MachineState:
             raise TooMuchState(f"A machine may report {MAX_STATE_BYTES} bytes at the most")
         return sessions, size
 
-    @staticmethod
-    def _providers(encoded: bytes, providers: list[Provider]) -> list[Provider]:
-        return _shared(encoded) if len(encoded) <= _MAX_SHARED_BYTES else providers
-
-    def _keep(self, sessions: dict[str, Session], size: int) -> None:
-        self.sessions = sessions
-        self.size = size
-        self.encoded = None
-
     def _restore(self, data: bytes) -> None:
         """Take what was saved; what an older version saved may be outside today's limits."""
         try:
@@ -191,5 +145,6 @@ class MachineState:
             return
         self.machine = snapshot.machine
         self.hostname, self.platform = snapshot.machine.hostname, snapshot.machine.platform
-        self.providers = self._providers(_encode(snapshot.providers), snapshot.providers)
-        self._keep({session.id: session for session in snapshot.sessions}, len(data))
+        self.providers = snapshot.providers
+        self.sessions = {session.id: session for session in snapshot.sessions}
+        self.size = len(data)

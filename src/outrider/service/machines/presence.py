@@ -18,8 +18,10 @@ transaction fails.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -27,7 +29,6 @@ from outrider.contract.events import EventName
 from outrider.contract.frames import Change, Hello, Snapshot
 from outrider.contract.resources import Session
 from outrider.service.cluster.directory import FleetDirectory
-from outrider.service.database.batches import Batches
 from outrider.service.database.engine import DATABASE_ERRORS, Database
 from outrider.service.events.log import Event
 from outrider.service.machines.machine_state import MachineState
@@ -63,11 +64,8 @@ class Announcement(Protocol):
         """Deliver it; called after the commit."""
 
 
-class Announce(Protocol):
-    """Creates the event of a machine that came online or went offline."""
-
-    async def __call__(self, name: EventName, state: MachineState) -> Announcement:
-        """Return the event."""
+Announce = Callable[[EventName, MachineState], Awaitable[Announcement]]
+"""Creates the event of a machine that came online or went offline."""
 
 
 class Presence:
@@ -99,7 +97,9 @@ class Presence:
         self._expiries: set[asyncio.Task[None]] = set()
         self._unsaved: WriteBehind[None] = WriteBehind(self._save_snapshots, "machines")
         self._sessions_changed: Callable[[MachineState], None] = lambda _: None
-        self._registrations = _Registrations(database, node, announce)
+        # Registrations of one machine are stored in the order of their hellos: the last stored has
+        # the highest number, and only that connection may set the machine offline.
+        self._registering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, account_id: str, machine_id: str) -> MachineState | None:
         """Return the account's machine, offline ones in their last state; None if there is none."""
@@ -138,27 +138,25 @@ class Presence:
 
     async def of_account(self, account_id: str) -> list[MachineState]:
         """Return the account's connected machines, including those in their grace period."""
-        found = self._local.of_account(account_id)
+        states = self._local.of_account(account_id)
         for theirs in await self._directory.of_account(account_id):
-            mine = found.get(theirs.id)
+            mine = states.get(theirs.id)
             if mine is None or (not mine.online and _is_newer(theirs, mine)):
-                found[theirs.id] = theirs
-        return sorted(found.values(), key=lambda state: state.id)
+                states[theirs.id] = theirs
+        return sorted(states.values(), key=lambda state: state.id)
 
     async def all_of_account(self, account_id: str) -> list[MachineState]:
         """Return every machine of the account, offline ones in their last state."""
-        found = {state.id: state for state in await self.of_account(account_id)}
+        states = {state.id: state for state in await self.of_account(account_id)}
         for row in await machines.of_account(self._database, account_id):
-            if row.id not in found:
-                found[row.id] = MachineState(row)
-        return sorted(found.values(), key=lambda state: state.id)
+            if row.id not in states:
+                states[row.id] = MachineState(row)
+        return sorted(states.values(), key=lambda state: state.id)
 
     async def register(
         self, row: machines.Machine, token_hash: bytes, hello: Hello
     ) -> MachineState | machines.AttachFailure:
         """Register a machine whose hello has arrived on this node.
-
-        Registrations of the same moment share one transaction.
 
         Args:
             row: the machine at the time of the handshake.
@@ -193,11 +191,9 @@ class Presence:
             "snapshot": state.snapshot(),
         }
         state.connection = UNKNOWN  # until the transaction is known to be committed
-        attached = await self._registrations.store(
-            state,
-            machines.Arrival(row.id, token_hash, row.connection, values),
-            was_connected=row.connected,
-        )
+        arrival = machines.Arrival(row.id, token_hash, row.connection, values)
+        async with self._registering.setdefault(row.id, asyncio.Lock()):
+            attached = await self._attach(state, arrival, was_connected=row.connected)
         if isinstance(attached, machines.AttachFailure):
             self._roll_back(state, older)
             return attached
@@ -307,20 +303,39 @@ class Presence:
 
     async def close(self) -> None:
         """Stop all timers. Machines stay `connected` in the database for the next start."""
-        # First what could still change a machine, then the registrations under way, and last the
-        # save, which thus has the final states.
+        # First what could still change a machine, then the save, which has the final states.
         self._local.close()
         for task in self._expiries:
             task.cancel()
         if self._expiries:
             await asyncio.wait(self._expiries, timeout=5)
-        await self._registrations.close()
         for state in self._local:
             self._unsaved.put(state.id, None)
         try:
             await self.save()
         except DATABASE_ERRORS as error:
             _log.warning("saving machines failed", error=str(error))
+
+    async def _attach(
+        self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
+    ) -> machines.AttachedMachine | machines.AttachFailure:
+        """Store that a machine is connected to this node, with its event if it was offline.
+
+        Args:
+            was_connected: whether its row said so a moment ago; the transaction decides.
+        """
+        name, announcement = EventName.MACHINE_CONNECTED, None
+        if not was_connected:
+            # Not in the transaction: it may need a second connection of the database's pool.
+            announcement = await self._announce(name, state)
+        async with self._database.begin() as transaction:
+            attached = await machines.attach(transaction, self._node, arrival)
+            if isinstance(attached, machines.AttachFailure) or attached.was_connected:
+                return attached
+            announcement = announcement or await self._announce(name, state)
+            await deliveries.add(transaction, [announcement.event], announcement.deliveries)
+        announcement.stored()
+        return attached
 
     async def _save_snapshots(self, machine_ids: dict[str, None]) -> None:
         rows = {}
@@ -417,7 +432,7 @@ class _LocalMachines:
         self._grace_period = grace_period
         self._on_expired = on_expired
         self._machines: dict[str, MachineState] = {}
-        self._accounts: dict[str, dict[str, MachineState]] = {}
+        self._accounts: defaultdict[str, dict[str, MachineState]] = defaultdict(dict)
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def __iter__(self) -> Iterator[MachineState]:
@@ -434,7 +449,7 @@ class _LocalMachines:
     def add(self, state: MachineState) -> None:
         """Add a machine, replacing its previous state."""
         self._machines[state.id] = state
-        self._accounts.setdefault(state.account_id, {})[state.id] = state
+        self._accounts[state.account_id][state.id] = state
 
     def remove(self, machine_id: str) -> None:
         """Remove a machine; its state is offline from now on."""
@@ -473,78 +488,9 @@ class _LocalMachines:
             self._on_expired(state)
 
 
-class _Registration(NamedTuple):
-    """A machine whose hello has arrived; `was_connected` is what its row said a moment ago."""
-
-    state: MachineState
-    was_connected: bool
-    arrival: machines.Arrival
-
-
-class _Registrations:
-    """Stores registrations, those of one moment in one transaction.
-
-    Many machines that reconnect at once, after a restart, cost little more than a few.
-    """
-
-    def __init__(self, database: Database, node: str, announce: Announce) -> None:
-        self._database = database
-        self._node = node
-        self._announce = announce
-        self._batches = Batches(self._save)
-
-    async def store(
-        self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
-    ) -> machines.AttachedMachine | machines.AttachFailure:
-        """Store that a machine is connected to this node, with its event if it was offline.
-
-        Args:
-            was_connected: whether its row said so a moment ago; the transaction decides.
-
-        Returns:
-            What the database has of it, or why it is not assigned to this node.
-
-        Raises:
-            SQLAlchemyError, OSError: the database is unavailable.
-        """
-        return await self._batches.execute(_Registration(state, was_connected, arrival))
-
-    async def close(self) -> None:
-        """Stop storing registrations; waiting ones are cancelled."""
-        await self._batches.close()
-
-    async def _save(
-        self, arriving: list[_Registration]
-    ) -> list[machines.AttachedMachine | machines.AttachFailure]:
-        """Store registrations, with the events of the machines that were offline."""
-        expected = [one.state for one in arriving if not one.was_connected]
-        created = await asyncio.gather(
-            *(self._announce(EventName.MACHINE_CONNECTED, state) for state in expected)
-        )
-        announcements = dict(zip(expected, created, strict=True))
-        came: list[Announcement] = []
-        async with self._database.begin() as transaction:
-            attached = await machines.attach(
-                transaction, self._node, [one.arrival for one in arriving]
-            )
-            for one, outcome in zip(arriving, attached, strict=True):
-                if isinstance(outcome, machines.AttachFailure) or outcome.was_connected:
-                    continue
-                announcement = announcements.get(one.state) or await self._announce(
-                    EventName.MACHINE_CONNECTED, one.state
-                )
-                came.append(announcement)
-            rows = [row for announcement in came for row in announcement.deliveries]
-            await deliveries.add(transaction, [announcement.event for announcement in came], rows)
-        for announcement in came:
-            announcement.stored()
-        return attached
-
-
 def _have_changed(before: Mapping[str, Session], now: Mapping[str, Session]) -> bool:
     """Return whether sessions have come or gone, or changed what the history has of them."""
     return before.keys() != now.keys() or any(
-        (one.title, one.model) != (before[key].title, before[key].model)
-        for key, one in now.items()
-        if one is not before[key]
+        (session.title, session.model) != (before[key].title, before[key].model)
+        for key, session in now.items()
     )

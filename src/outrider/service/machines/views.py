@@ -6,7 +6,6 @@ A new field of the API's structs is an error of mypy here until it is given a va
 from collections.abc import Iterable, Iterator
 from typing import Final, TypedDict
 
-import msgspec
 from msgspec import UNSET
 
 from outrider.contract.providers import Category
@@ -25,8 +24,6 @@ from outrider.service.machines.machine_state import MachineState
 
 MAX_LISTED_BYTES: Final = 64 * 1024
 """Bytes of a machine's agents in the list of machines, which has no pages."""
-
-_encoder = msgspec.json.Encoder()
 
 
 class _Summary(TypedDict):
@@ -56,13 +53,6 @@ class _Entry(TypedDict):
     title: str | None
     workspace: Workspace | None
     last_activity_at: int
-
-
-def daemon_json(state: MachineState) -> bytes:
-    """Return the machine's `Daemon` as JSON; encoded again only after a change."""
-    if state.encoded is None:
-        state.encoded = _encoder.encode(daemon(state))
-    return state.encoded
 
 
 def daemon(state: MachineState) -> Daemon:

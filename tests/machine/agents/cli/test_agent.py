@@ -16,6 +16,7 @@ from outrider.contract.events import AgentEvent
 from outrider.contract.ids import new_id
 from outrider.machine.agents.cli.adapter_state import CliState, TypedMessage
 from outrider.machine.agents.cli.agent import CliAgent
+from outrider.machine.agents.cli.chat import RecordedChat
 from outrider.machine.agents.cli.screen import ScreenRules
 from outrider.machine.agents.cli.transcripts.transcript import Transcript
 from outrider.machine.tmux.control import HEIGHT, WIDTH
@@ -273,17 +274,18 @@ def without_terminal(world: World, transcript: Transcript) -> CliAgent:
     """Return the adapter of an agent of which only the transcript is left."""
     spec = SPECS["claude"]
     return CliAgent(
-        spec, ScreenRules(spec), Tmux("unused"), None, transcript=transcript, scrollback=None,
+        spec, ScreenRules(spec), Tmux("unused"), None,
+        source=RecordedChat(transcript, spec, world.record, world.journal),
         record=world.record, journal=world.journal,
     )  # fmt: skip
 
 
 async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Path) -> None:
     world = World(tmp_path)
-    running = RecordedTranscript("conversation", {})
+    running = RecordedTranscript({}, "conversation")
     running.call(at=7, is_running=True)
     before = await without_terminal(world, running).messages()
-    complete = RecordedTranscript("conversation", {})
+    complete = RecordedTranscript({}, "conversation")
     complete.call(at=9, is_running=False)
     assert await without_terminal(world, complete).messages() == before
 

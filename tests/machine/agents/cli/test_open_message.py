@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outrider.contract.resources import MessageKind
 from outrider.machine.agents.cli.open_message import OpenMessage
-from outrider.machine.agents.cli.transcripts.transcript import Piece, Reader, ToolCall
+from outrider.machine.agents.cli.transcripts.transcript import Piece, ToolCall, Transcript
 from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY
 from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.guards import Guards
@@ -24,7 +24,7 @@ HELLO = f"{PROMPT} hello"
 GUARDS = Guards(None, None, " ")
 
 
-class RecordedTranscript(Reader):
+class RecordedTranscript(Transcript):
     """A transcript that the test writes."""
 
     _is_running = False
@@ -67,7 +67,7 @@ class World:
         pattern = SPECS[record].open_message
         assert pattern is not None
         self._pattern = pattern
-        self.transcript = RecordedTranscript("conversation", {})
+        self.transcript = RecordedTranscript({}, "conversation")
         self.journal = Journal(folder / "journal.db")
         self.record = SessionRecord(
             id="session_x", kind="cli", type="x", name="X", path="/", model=None,

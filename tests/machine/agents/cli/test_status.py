@@ -1,9 +1,6 @@
 """StatusDecider: the screen and the transcript of an agent seldom change at the same time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from outrider.contract.resources import ActionOption, Message
+from outrider.contract.resources import ActionOption
 from outrider.machine.agents.cli.adapter_state import CliState
 from outrider.machine.agents.cli.screen import Offer, Question, Reading
 from outrider.machine.agents.cli.status import (
@@ -13,9 +10,8 @@ from outrider.machine.agents.cli.status import (
     RECORD_WAIT,
     StatusDecider,
 )
-from outrider.machine.agents.cli.transcripts.transcript import Activity, Piece, ToolCall
+from outrider.machine.agents.cli.transcripts.transcript import Activity, ToolCall, Transcript
 from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY
-from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
 from tests.machine.agents.cli.test_spec import read_cli_specs
 
@@ -32,39 +28,24 @@ HALF_DRAWN = Reading(None, None)
 DRAWN = 1.1 * DRAW_WAIT
 
 
-@dataclass
-class ScriptedTranscript:
-    """An agent's transcript, of which the test says what stands there."""
+class ScriptedTranscript(Transcript):
+    """An agent's transcript whose content the test sets."""
 
-    asks: list[str] = field(default_factory=list)
-    prompts: int = 1
-    title: str | None = None
-    model: str | None = None
+    prompts = 1
     does: Activity | None = None
-    failure: str | None = None
+
+    def __init__(self, asks: list[str]) -> None:
+        super().__init__({}, "conversation")
+        self.asks = asks
 
     def poll(self) -> bool:
         return False
-
-    def end_turn(self) -> None:
-        pass
 
     def activity(self) -> Activity | None:
         return self.does
 
     def open_calls(self) -> list[ToolCall]:
         return [ToolCall(name, 1000) for name in self.asks]
-
-    def find_prompt(self, text: str, after: int) -> str | None:
-        return None
-
-    message_count = unfinished_count = 0
-
-    def pieces(self, start: int = 0) -> list[Piece]:
-        return []
-
-    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
-        return []
 
 
 class Case:

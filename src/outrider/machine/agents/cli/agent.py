@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,10 +17,9 @@ from outrider.contract.errors import ApiError, bad_request, conflict
 from outrider.contract.resources import ActionOption, EndReason, Message, PendingAction
 from outrider.machine.agents.adapter import Observation, Observer, SingleAgentAdapter
 from outrider.machine.agents.cli.adapter_state import CliState, TypedMessage
+from outrider.machine.agents.cli.chat import ChatSource
 from outrider.machine.agents.cli.keyboard import MAX_LINES, Keyboard, lines_to_type, typeable
-from outrider.machine.agents.cli.open_message import OpenMessage
 from outrider.machine.agents.cli.screen import ScreenRules
-from outrider.machine.agents.cli.scrollback import Scrollback
 from outrider.machine.agents.cli.spec import CliSpec
 from outrider.machine.agents.cli.status import (
     END_GRACE,
@@ -30,11 +28,9 @@ from outrider.machine.agents.cli.status import (
     StatusMonitor,
     Stillness,
 )
-from outrider.machine.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.machine.agents.failure import output_end
 from outrider.machine.agents.pane import Pane
 from outrider.machine.link.journal import Journal
-from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.system.processes import ProcessGroup
 from outrider.machine.tmux.control import TmuxError, TmuxGone, WindowGone
@@ -87,9 +83,8 @@ INTERRUPT_ATTEMPTS: Final = 3
 class CliAgent(SingleAgentAdapter):
     """An agent in the window `pane`; None if its window is gone and only its chat remains.
 
-    The chat is in the agent's `transcript`, or is read from its screen (`scrollback`).
-    `lost` says why its window is gone. `was_ready` is true for an agent that has been ready before,
-    after a restart of the daemon.
+    `source` is where its chat comes from. `lost` says why its window is gone. `was_ready` is true
+    for an agent that has been ready before, after a restart of the daemon.
     """
 
     answer_timeout = ANSWER_TIMEOUT
@@ -101,8 +96,7 @@ class CliAgent(SingleAgentAdapter):
         tmux: Tmux,
         pane: Pane | None,
         *,
-        transcript: Transcript | None,
-        scrollback: Scrollback | None,
+        source: ChatSource,
         record: SessionRecord,
         journal: Journal,
         was_ready: bool = False,
@@ -113,33 +107,22 @@ class CliAgent(SingleAgentAdapter):
         self._spec = spec
         self._rules = rules
         self._tmux = tmux
-        self._transcript = transcript
-        self._scrollback = scrollback
+        self._source = source
+        source.on_change = partial(self._chat_changed, record.type)
         self._state = CliState(record)
         self._journal = journal
         self._interrupted_at = -math.inf
-        self._guards = Guards(
-            spec.input.guard_before, spec.input.guard_behind, spec.input.guard_mark
-        )
-        self._delivered_text: str | None = None
         self._is_closed = False
-        self._open_message = (
-            OpenMessage(spec.open_message, transcript, record, journal)
-            if transcript is not None and spec.open_message is not None
-            else None
-        )
-        self._decider = StatusDecider(spec, transcript, record, was_ready=was_ready)
+        self._decider = StatusDecider(spec, source.transcript, record, was_ready=was_ready)
         self._monitor = StatusMonitor(
             tmux,
             pane,
             rules=rules,
             decider=self._decider,
-            transcript=transcript,
-            scrollback=scrollback,
+            source=source,
             record=record,
             lost=lost,
             notify=self._notify,
-            chat_changed=partial(self._chat_changed, record.type),
         )
 
     def observe(self, observer: Observer) -> None:
@@ -172,29 +155,28 @@ class CliAgent(SingleAgentAdapter):
         """Type a message and return once the agent has taken it."""
         text = typeable(message.as_text())
         self.check(message)
-        if self._was_delivered_before(message_id, text):
+        if self._source.was_delivered(message_id, text):
             return
-        lines = lines_to_type(self._spec.input, self._guards, message_id, text)
+        lines = lines_to_type(self._spec.input, self._spec.input.guards(), message_id, text)
         # The unreadable screen may show a question, which the text would answer.
         if self._monitor.screen_error is not None:
             raise ApiError(500, self._monitor.screen_error)
         keyboard = self._keyboard()
-        after = 0 if self._transcript is None else self._transcript.prompts
-        # Saved before the first key: if the daemon is killed from here on, `_was_delivered_before`
-        # looks for the message behind the first `after` prompts, and it is not typed twice.
+        after = self._source.prompts
+        # Saved before the first key: if the daemon is killed from here on, `was_delivered` looks
+        # for the message behind the first `after` prompts, and it is not typed twice.
         #
         #     save last_typed ─▶ type ─▶ agent records it ─▶ save its key ─▶ Done (dequeued)
         #                        └────── killed here: found by `last_typed` ────┘
         self._state.last_typed = TypedMessage(message_id, after)
         self._journal.save_session(self._record)
-        with self._monitor.pause(), self._delivering(text):
+        with self._monitor.pause(), self._source.delivering(text):
             try:
                 before = await keyboard.type(lines)
                 await self._wait_until_accepted(keyboard, text, after, message_id, before)
             except TmuxError as error:
                 raise ApiError(500, f"The agent did not take the message: {error}") from error
-            if self._scrollback is not None:
-                self._scrollback.add_sent_message(message_id, text)
+            self._source.add_delivered(message_id, text)
             self._monitor.publish(self._decider.generating())
             self._decider.mark_prompts_observed()
 
@@ -261,83 +243,17 @@ class CliAgent(SingleAgentAdapter):
 
     async def messages(self) -> Sequence[Message]:
         """Return the whole chat."""
-        if self._transcript is None:
-            return [] if self._scrollback is None else self._scrollback.messages()
-        await catch_up(self._transcript)
-        if self._is_closed or self._monitor.observation.gone:
-            self._transcript.end_turn()
-        self._monitor.transcript_read()
-        return self._messages(self._transcript, self._message_ids())
-
-    def _messages(
-        self, transcript: Transcript, ids: Mapping[str, str], start: int = 0
-    ) -> Sequence[Message]:
-        """Return the messages from index `start` on; save the ids of those that may still change.
-
-        They are derived from what the transcript has of a message now. The agent may change that,
-        and a reader that is created after a restart sees only the result.
-        """
-        messages = transcript.messages(ids, self._guards, start)
-        unfinished = messages[max(0, len(messages) - transcript.unfinished_count) :]
-        if not unfinished:
-            return messages
-        pieces = transcript.pieces(unfinished[0].index)
-        for piece, message in zip(pieces, unfinished, strict=True):
-            if piece.key not in ids:
-                self._journal.save_message_id(self._record.id, piece.key, message.id)
-        return messages
+        is_over = self._is_closed or self._monitor.observation.gone
+        return await self._source.messages(is_turn_over=is_over)
 
     def open_texts(self) -> Mapping[str, str]:
-        """Return the text that the screen shows of the message that the agent is writing.
-
-        Its lines end where those of the screen end; the complete message is as the agent wrote it.
-        """
-        monitor, is_over = self._monitor, self._is_turn_over()
-        if self._scrollback is not None:
-            lines = monitor.lines_above_prompt()
-            return {} if is_over else self._scrollback.open_texts(lines)
-        message = self._open_message
-        if message is None or self._delivered_text is not None or not monitor.has_read_transcript:
-            return {}
-        if is_over:
-            message.assign_id()
-            message.drop()
-            return {}
-        return message.texts(monitor.screen)
-
-    def _message_ids(self) -> dict[str, str]:
-        """Return the ids that messages have, by their keys in the transcript.
-
-        Called before any message of the transcript is returned: a message that was delivered, or
-        had deltas, gets its id here if the transcript has it now.
-        """
-        if self._open_message is not None:
-            self._open_message.assign_id()
-        ids, last = self._journal.message_ids(self._record.id), self._state.last_typed
-        if last is not None and last.message_id not in ids.values():
-            text = self._text_of_delivery(last.message_id)
-            if text is not None and self._find_in_transcript(text, last.prompts, last.message_id):
-                return self._journal.message_ids(self._record.id)
-        return ids
+        """Return the text that the screen shows of the message that the agent is writing."""
+        screen, rows = self._monitor.screen, self._monitor.reading.rows
+        return self._source.open_texts(screen, rows, is_turn_over=self._is_turn_over())
 
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
-        """Return the messages from index `start` on that will not change.
-
-        None while a message is being delivered: it does not have its id yet.
-        """
-        if self._scrollback is not None:
-            return self._scrollback.messages(start)
-        transcript = self._transcript
-        if transcript is None:
-            return []
-        if not self._monitor.has_read_transcript or self._delivered_text is not None:
-            return None
-        ids = self._message_ids()
-        if self._is_delivery_unfinished(ids):
-            return None
-        messages = self._messages(transcript, ids, start)
-        unfinished = 0 if is_turn_over else transcript.unfinished_count
-        return messages[: max(0, len(messages) - unfinished)]
+        """Return the messages from index `start` on that will not change."""
+        return self._source.completed_messages(start, is_turn_over=is_turn_over)
 
     async def close(self) -> None:
         """End the agent by its own command if it is idle, then kill what is left of it.
@@ -353,8 +269,7 @@ class CliAgent(SingleAgentAdapter):
                 self._monitor.pane = pane
                 raise
         self._is_closed = True
-        if self._scrollback is not None:
-            self._scrollback.save()
+        self._source.save()
 
     async def detach(self) -> None:
         """Stop following; the agent keeps running in its window."""
@@ -368,7 +283,7 @@ class CliAgent(SingleAgentAdapter):
 
     def evidence(self) -> dict[str, Any]:
         """Return what the status was derived from."""
-        monitor, transcript = self._monitor, self._transcript
+        monitor, transcript = self._monitor, self._source.transcript
         return {
             "rule": monitor.reading.rule,
             "screenStatus": monitor.reading.status,
@@ -432,7 +347,9 @@ class CliAgent(SingleAgentAdapter):
         monitor, stillness = self._monitor, Stillness(self._monitor)
         end = time.monotonic() + DELIVERY_TIMEOUT
         while time.monotonic() < end:
-            if self._is_accepted(text, after, message_id, before):
+            shown = monitor.snapshot
+            is_drawn = shown is not None and (shown, shown.cursor) != (before, before.cursor)
+            if self._source.is_accepted(message_id, text, after, is_drawn=is_drawn):
                 return
             await asyncio.sleep(0.03)
             still_seconds = await stillness.measure()
@@ -446,79 +363,16 @@ class CliAgent(SingleAgentAdapter):
         await keyboard.clear()
         raise ApiError(500, "The agent did not take the message: look at its screen, and try again")
 
-    def _was_delivered_before(self, message_id: str, text: str) -> bool:
-        """Return whether an earlier daemon has delivered this message already.
-
-        It may have been killed after it typed the message and before it recorded that.
-        """
-        if self._scrollback is not None:
-            return message_id in self._scrollback
-        if message_id in self._journal.message_ids(self._record.id).values():
-            return True
-        last = self._state.last_typed
-        if last is None or last.message_id != message_id or self._transcript is None:
-            return False
-        return self._find_in_transcript(text, last.prompts, message_id)
-
-    @contextmanager
-    def _delivering(self, text: str) -> Iterator[None]:
-        """Hold back the events of new messages during the block, in which `text` is delivered."""
-        self._delivered_text = text
-        try:
-            yield
-        finally:
-            self._delivered_text = None
-
-    def _text_of_delivery(self, message_id: str) -> str | None:
-        """Return the text of a message that is delivered now, or is to be delivered again.
-
-        None for any other: what the transcript has of it is not the message that was sent.
-        """
-        if self._delivered_text is not None:
-            return self._delivered_text
-        queue = dict(self._journal.queue(self._record.id))
-        return typeable(queue[message_id].as_text()) if message_id in queue else None
-
-    def _is_delivery_unfinished(self, ids: Mapping[str, str]) -> bool:
-        """Return whether an earlier daemon was killed while it delivered a message of the queue.
-
-        It is delivered again, and what the transcript may have of it then gets its id.
-        """
-        last = self._state.last_typed
-        if last is None or last.message_id in ids.values():
-            return False
-        return self._text_of_delivery(last.message_id) is not None
-
-    def _is_accepted(self, text: str, after: int, message_id: str, before: PaneSnapshot) -> bool:
-        shown = self._monitor.snapshot
-        if self._transcript is None:
-            return shown is not None and (shown, shown.cursor) != (before, before.cursor)
-        self._transcript.poll()
-        return self._find_in_transcript(text, after, message_id)
-
-    def _find_in_transcript(self, text: str, after: int, message_id: str) -> bool:
-        """Return whether the transcript has the message; save the message id for its key."""
-        assert self._transcript is not None
-        key = self._transcript.find_prompt(text, after)
-        if key is not None:
-            self._journal.save_message_id(self._record.id, key, message_id)
-        return key is not None
-
     # The end
 
     async def _end(self, pane: Pane) -> None:
         group = ProcessGroup.of(pane.pid)
         members = await group.members()
         if self._monitor.observation.status in {"idle", "error"} and self._spec.input.quit:
+            deadline = time.monotonic() + QUIT_TIMEOUT
             with contextlib.suppress(TmuxError):
                 await self._tmux.press(pane, self._spec.input.quit)
-                await self._wait_until_exited(pane)
+                while time.monotonic() < deadline and not (await self._tmux.snapshot(pane)).ended:  # noqa: ASYNC110
+                    await asyncio.sleep(UNSETTLED_INTERVAL)
         await group.end(END_GRACE, members)
         await self._tmux.kill(pane)
-
-    async def _wait_until_exited(self, pane: Pane) -> None:
-        deadline = time.monotonic() + QUIT_TIMEOUT
-        while time.monotonic() < deadline:
-            if (await self._tmux.snapshot(pane)).ended:
-                return
-            await asyncio.sleep(UNSETTLED_INTERVAL)

@@ -14,6 +14,7 @@ from outrider.contract.resources import EndReason
 from outrider.machine.agents.adapter import Adapter
 from outrider.machine.agents.cli.adapter_state import CliState
 from outrider.machine.agents.cli.agent import CliAgent
+from outrider.machine.agents.cli.chat import ChatSource, RecordedChat, ScreenChat
 from outrider.machine.agents.cli.keyboard import lines_to_type
 from outrider.machine.agents.cli.launcher import launch_command, launch_file
 from outrider.machine.agents.cli.screen import ScreenRules
@@ -22,17 +23,12 @@ from outrider.machine.agents.cli.scrollback import Scrollback
 from outrider.machine.agents.cli.spec import CliSpec
 from outrider.machine.agents.cli.status import END_GRACE
 from outrider.machine.agents.cli.transcripts import READERS
-from outrider.machine.agents.cli.transcripts.transcript import (
-    ProcessTranscript,
-    Transcript,
-    catch_up,
-)
+from outrider.machine.agents.cli.transcripts.transcript import Transcript, catch_up
 from outrider.machine.agents.failure import not_resumable, output_end
 from outrider.machine.agents.pane import Pane
 from outrider.machine.agents.provider import Provider, ProviderContext
 from outrider.machine.agents.provider_spec import fill_placeholders
 from outrider.machine.sessions.chat_log import ChatLog, chat_file
-from outrider.machine.sessions.guards import Guards
 from outrider.machine.sessions.record import SessionRecord
 from outrider.machine.system.child import run
 from outrider.machine.tmux.control import TmuxError
@@ -133,35 +129,35 @@ class CliProvider(Provider):
         was_ready: bool = False,
         lost: EndReason = "machine_restarted",
     ) -> CliAgent:
-        transcript = self._transcript(record)
-        if pane is not None and isinstance(transcript, ProcessTranscript):
-            transcript.find_by_process(pane.pid, CliState(record).values)
+        source = self._source(record)
+        if pane is not None and source.transcript is not None:
+            source.transcript.find_by_process(pane.pid, CliState(record).values)
         return CliAgent(
             self.spec,
             self._rules,
             self._tmux,
             pane,
-            transcript=transcript,
-            scrollback=self._scrollback(record) if transcript is None else None,
+            source=source,
             record=record,
             journal=self._journal,
             was_ready=was_ready,
             lost=lost,
         )
 
+    def _source(self, record: SessionRecord) -> ChatSource:
+        transcript = self._transcript(record)
+        if transcript is not None:
+            return RecordedChat(transcript, self.spec, record, self._journal)
+        context, keys = self._context, self.spec.input
+        chat = ChatLog(chat_file(context.chats, record.id), context.clock)
+        typed = partial(lines_to_type, keys, keys.guards())
+        return ScreenChat(Scrollback(chat, keys.prompt, typed, record, self._journal), self._tmux)
+
     def _transcript(self, record: SessionRecord) -> Transcript | None:
         if self.spec.record is None:
             return None
         environment = self._environment() | CliState(record).values
-        return READERS[self.spec.record](environment, Path(record.path), _conversation(record))
-
-    def _scrollback(self, record: SessionRecord) -> Scrollback:
-        chat = ChatLog(chat_file(self._context.chats, record.id), self._context.clock)
-        keys = self.spec.input
-        guards = Guards(keys.guard_before, keys.guard_behind, keys.guard_mark)
-        return Scrollback(
-            chat, keys.prompt, partial(lines_to_type, keys, guards), record, self._journal
-        )
+        return READERS[self.spec.record](environment, _conversation(record))
 
     def _values(self, record: SessionRecord, environment: Mapping[str, str]) -> dict[str, str]:
         conversation = _conversation(record)

@@ -18,6 +18,7 @@ from outrider.machine.agents.provider_spec import (
     check_pattern,
     decode,
 )
+from outrider.machine.sessions.guards import Guards
 
 
 class MultiLine(Part, kw_only=True):
@@ -66,6 +67,10 @@ class Input(Part, kw_only=True):
             check_pattern(name, getattr(self, name))
         if self.multi_line is not None and not self.single_line:
             raise ValueError("`multi_line` needs `single_line = true`")
+
+    def guards(self) -> Guards:
+        """Return what keeps messages from being executed as commands."""
+        return Guards(self.guard_before, self.guard_behind, self.guard_mark)
 
 
 class KindRule(Part, kw_only=True):

@@ -26,10 +26,10 @@ from outrider.contract.ids import derived_id, new_id
 from outrider.contract.resources import EndReason, PendingAction, SummaryItem
 from outrider.machine.agents.adapter import Observation
 from outrider.machine.agents.cli.adapter_state import CliState
+from outrider.machine.agents.cli.chat import ChatSource
 from outrider.machine.agents.cli.screen import Question, Reading, ScreenRules
-from outrider.machine.agents.cli.scrollback import Scrollback
 from outrider.machine.agents.cli.spec import CliSpec
-from outrider.machine.agents.cli.transcripts.transcript import ToolCall, Transcript, catch_up
+from outrider.machine.agents.cli.transcripts.transcript import ToolCall, Transcript
 from outrider.machine.agents.failure import output_end
 from outrider.machine.agents.pane import Pane
 from outrider.machine.agents.patterns import PatternTimeout
@@ -362,8 +362,7 @@ class StatusMonitor:
 
     `observation` is the last one that was published, `snapshot` and `reading` are of the newest
     screen; `screen_error` says why that screen could not be read, None if it was.
-    `has_read_transcript` is false until the transcript has been read to its end once. `notify` is
-    called after each new observation, `chat_changed` after messages have been added to the chat.
+    `notify` is called after each new observation.
     """
 
     def __init__(
@@ -373,12 +372,10 @@ class StatusMonitor:
         *,
         rules: ScreenRules,
         decider: StatusDecider,
-        transcript: Transcript | None,
-        scrollback: Scrollback | None,
+        source: ChatSource,
         record: SessionRecord,
         lost: EndReason,
         notify: Callable[[], None],
-        chat_changed: Callable[[], None],
     ) -> None:
         self.pane = pane
         self.observation = Observation(status="generating", assumed=True)
@@ -388,15 +385,9 @@ class StatusMonitor:
         self._tmux = tmux
         self._rules = rules
         self._decider = decider
-        self._transcript = transcript
-        self._scrollback = scrollback
-        self._chat_snapshot: PaneSnapshot | None = None
-        self._recorded_question: str | None = None
+        self._source = source
         self._record = record
         self._notify = notify
-        self._chat_changed = chat_changed
-        self._message_count = 0
-        self.has_read_transcript = False
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._poll_lock = asyncio.Lock()
@@ -413,18 +404,6 @@ class StatusMonitor:
     def screen(self) -> str:
         """The text of the newest snapshot."""
         return "" if self.snapshot is None else self.snapshot.text
-
-    def lines_above_prompt(self) -> list[str]:
-        """Return the lines of the newest screen that the agent has printed."""
-        return _lines_above(self.screen.split("\n"), self.reading.rows)
-
-    def transcript_read(self) -> None:
-        """Report that the transcript has been read to its end; notify if it has new messages."""
-        assert self._transcript is not None
-        count, before = self._transcript.message_count, self._message_count
-        self.has_read_transcript, self._message_count = True, count
-        if count != before:
-            self._chat_changed()
 
     def follow(self) -> None:
         """Begin to poll the agent until it is gone."""
@@ -522,9 +501,7 @@ class StatusMonitor:
 
     async def _process(self, pane: Pane, snapshot: PaneSnapshot) -> None:
         """Read a snapshot and pass on the observations that follow from it."""
-        if self._transcript is not None:
-            await catch_up(self._transcript)
-            self.transcript_read()
+        await self._source.read()
         before, self.snapshot = self.snapshot, snapshot
         if snapshot != before or self.screen_error is not None:
             self._read_screen(snapshot)
@@ -543,15 +520,17 @@ class StatusMonitor:
                     self._decider.is_settled = False
                     return
                 if observation.pending is not None:
-                    await self._read_question(pane, snapshot, observation.pending.id)
+                    await self._source.read_question(
+                        pane, snapshot, self.reading, observation.pending.id
+                    )
                 if observation.status in {"idle", "error"}:
                     self._end_turn()
                 self.publish(observation)
 
     def _end_turn(self) -> None:
         """Report the end of a turn; the transcript was read after the screen that shows it."""
-        if self._transcript is not None:
-            self._transcript.end_turn()
+        if self._source.transcript is not None:
+            self._source.transcript.end_turn()
 
     def _read_screen(self, snapshot: PaneSnapshot) -> None:
         try:
@@ -562,34 +541,11 @@ class StatusMonitor:
             self.screen_error = str(error)
 
     async def _read_chat(self, pane: Pane, snapshot: PaneSnapshot) -> bool:
-        """Read the chat off the terminal, if there is no transcript, before a turn ends.
-
-        Return whether it was read: the screen may have changed since the snapshot.
-        """
-        if self._scrollback is None or snapshot == self._chat_snapshot:
-            return True
-        shown, lines = await self._tmux.history(pane)
-        if not snapshot.ended and shown != snapshot.text:
-            return False
-        if snapshot.ended:
-            lines = [line for line in lines if not line.startswith(_DEAD)]
-        if self._scrollback.read_turn(
-            _lines_above(lines, 0 if snapshot.ended else self.reading.rows)
-        ):
+        """Read the chat before a turn ends; return whether the snapshot was still the screen."""
+        outcome = await self._source.read_turn(pane, snapshot, self.reading)
+        if outcome == "typed":
             self.publish(self._decider.generating())  # a turn, even if it is over by now
-        self._chat_snapshot = snapshot
-        self._chat_changed()
-        return True
-
-    async def _read_question(self, pane: Pane, snapshot: PaneSnapshot, action_id: str) -> None:
-        """Record the lines of a question, which are left out of the chat."""
-        question = self.reading.question
-        if self._scrollback is None or question is None or action_id == self._recorded_question:
-            return
-        shown, lines = await self._tmux.history(pane)
-        if shown == snapshot.text:
-            self._scrollback.add_question(lines, question.drawn)
-            self._recorded_question = action_id
+        return outcome != "outdated"
 
     def _mark_gone(self, error: str, end_reason: EndReason = "crashed") -> None:
         observation = self._decider.idle(error=error)
@@ -632,17 +588,6 @@ def last_lines(text: str, count: int) -> str:
     """Return the last lines of a screen that are not blank."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return "\n".join(lines[-count:])[-2000:] or "(nothing)"
-
-
-def _lines_above(lines: list[str], rows: int) -> list[str]:
-    """Return the lines above the last `rows` lines, not counting blank ones."""
-    end = len(lines)
-    while end and not lines[end - 1].strip():
-        end -= 1
-    while end and rows:
-        end -= 1
-        rows -= bool(lines[end].strip())
-    return lines[:end]
 
 
 def _is_running(pid: int) -> bool:

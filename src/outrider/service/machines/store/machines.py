@@ -86,15 +86,18 @@ _COLUMNS = [_machines.c[name] for name in Machine._fields]
 
 async def by_id(database: Database, machine_id: str) -> Machine | None:
     """Return the machine with this id, of any account."""
-    return await _one(database, _machines.c.id == machine_id)
+    query = select(*_COLUMNS).where(_machines.c.id == machine_id)
+    async with database.read() as connection:
+        row = (await connection.execute(query)).first()
+    return None if row is None else Machine(*row)
 
 
 async def node_of(database: Database, machine_id: str) -> str | None:
     """Return the node that is responsible for a connected machine; None if there is none."""
     query = select(_machines.c.node).where(_machines.c.id == machine_id, _machines.c.connected)
     async with database.read() as connection:
-        found = await connection.scalar(query)
-        return None if found is None else str(found)
+        node = await connection.scalar(query)
+        return None if node is None else str(node)
 
 
 async def by_token(database: Database, digest: bytes) -> Machine | None:
@@ -128,9 +131,9 @@ async def of_account(database: Database, account_id: str) -> list[Machine]:
 
 
 async def attach(
-    transaction: Transaction, node: str, arrivals: Sequence[Arrival]
-) -> list[AttachedMachine | AttachFailure]:
-    """Assign machines to the node that has their sockets, and save what they reported.
+    transaction: Transaction, node: str, arrival: Arrival
+) -> AttachedMachine | AttachFailure:
+    """Assign a machine to the node that has its socket, and save what it reported.
 
     Connections are numbered in the order in which they are stored. If a hello is stored late, its
     machine may have given up and connected elsewhere: the late one must not become the newest. So
@@ -138,50 +141,32 @@ async def attach(
     connections are stored in the order of their hellos.
 
     Returns:
-        The state of each machine, in their order, or why it is not attached.
+        The state of the machine, or why it is not attached.
     """
-    query = (
-        select(
-            _machines.c.id,
-            _machines.c.token_hash,
-            _machines.c.nickname,
-            _machines.c.event_seq,
-            _machines.c.connection,
-            _machines.c.connected,
-            _machines.c.node,
-        )
-        .where(_machines.c.id.in_({arrival.machine_id for arrival in arrivals}))
-        .order_by(_machines.c.id)  # one lock order for all nodes, so that they cannot deadlock
-        .with_for_update()
+    this = _machines.c.id == arrival.machine_id
+    query = select(
+        _machines.c.token_hash,
+        _machines.c.nickname,
+        _machines.c.event_seq,
+        _machines.c.connection,
+        _machines.c.connected,
+        _machines.c.node,
     )
-    rows = {row.id: row for row in await transaction.execute(query)}
-    now: dict[str, AttachedMachine] = {}
-    outcomes: list[AttachedMachine | AttachFailure] = []
-    changes: dict[str, dict[str, object]] = {}
-    for arrival in arrivals:
-        row = rows.get(arrival.machine_id)
-        if row is None or row.token_hash != arrival.token_hash:
-            outcomes.append(AttachFailure.TOKEN_INVALID)
-            continue
-        if row.connection > arrival.connection and row.node != node:
-            outcomes.append(AttachFailure.SUPERSEDED)
-            continue
-        before = now.get(row.id)
-        attached = AttachedMachine(
-            id=row.id,
-            nickname=row.nickname,
-            event_seq=row.event_seq,
-            connection=(before or row).connection + 1,
-            was_connected=before is not None or row.connected,
-        )
-        now[row.id] = attached
-        outcomes.append(attached)
-        values = {"connected": True, "node": node, "connection": attached.connection}
-        changes[row.id] = {"machine": row.id, **values, **arrival.values}
-    if changes:
-        change = update(_machines).where(_machines.c.id == bindparam("machine"))
-        await transaction.execute(change, list(changes.values()))
-    return outcomes
+    row = (await transaction.execute(query.where(this).with_for_update())).first()
+    if row is None or row.token_hash != arrival.token_hash:
+        return AttachFailure.TOKEN_INVALID
+    if row.connection > arrival.connection and row.node != node:
+        return AttachFailure.SUPERSEDED
+    number = row.connection + 1
+    values = {**arrival.values, "connected": True, "node": node, "connection": number}
+    await transaction.execute(update(_machines).where(this).values(values))
+    return AttachedMachine(
+        id=arrival.machine_id,
+        nickname=row.nickname,
+        event_seq=row.event_seq,
+        connection=number,
+        was_connected=row.connected,
+    )
 
 
 async def detach(
@@ -321,8 +306,8 @@ async def enroll_again(
         .returning(_machines.c.nickname)
     )
     async with database.begin() as connection:
-        found = await connection.scalar(statement)
-        return None if found is None else str(found)
+        name = await connection.scalar(statement)
+        return None if name is None else str(name)
 
 
 async def revoke_token(database: Database, machine_id: str) -> None:
@@ -344,18 +329,10 @@ async def save_snapshots(
         .where(_machines.c.id == bindparam("machine"), _machines.c.node == node)
         .values(snapshot=bindparam("data"), last_seen_at=bindparam("seen"))
     )
-    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock. One
-    # statement for all of them (`bulk`) would lock them in any order.
+    # Sorted: nodes that update the same rows lock them in one order and cannot deadlock.
     rows = [
         {"machine": machine, "data": data, "seen": seen}
         for machine, (data, seen) in sorted(snapshots.items())
     ]
     async with database.begin() as connection:
         await connection.execute(statement, rows)
-
-
-async def _one(database: Database, condition: object) -> Machine | None:
-    async with database.read() as connection:
-        query = select(*_COLUMNS).where(condition)  # type: ignore[arg-type]
-        row = (await connection.execute(query)).first()
-    return None if row is None else Machine(*row)

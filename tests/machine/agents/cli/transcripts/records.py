@@ -77,7 +77,7 @@ class RecordKind:
     def reader(self, home: Path) -> Transcript:
         """Return a reader that has read nothing yet."""
         environment = {"HOME": str(home), THREAD: CONVERSATION}
-        return READERS[self.name](environment, home, CONVERSATION)
+        return READERS[self.name](environment, CONVERSATION)
 
 
 def _claude(number: int, text: str) -> Sequence[Any]:

@@ -28,7 +28,7 @@ class History:
         self.home = home
         self.folder = home / ".aider" / "chats"
         self.folder.mkdir(parents=True)
-        self.transcript = AiderTranscript({"HOME": str(home)}, home, ID)
+        self.transcript = AiderTranscript({"HOME": str(home)}, ID)
         self.write(START)
 
     def write(self, text: str, kind: Literal["md", "jsonl"] = "md", *, poll: bool = True) -> None:
@@ -93,7 +93,7 @@ def test_ids_and_timestamps_are_the_same_for_a_new_reader(history: History, tmp_
     assert found[0].id == ids["0"]
     stamps = [message.timestamp for message in found]
     assert stamps == [1_999_999_999_123, 2_000_000_000_000, 2_000_000_000_000, 2_000_000_007_000]
-    again = AiderTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    again = AiderTranscript({"HOME": str(tmp_path)}, ID)
     again.poll()
     assert again.messages(ids, Guards()) == found
 
@@ -153,7 +153,7 @@ def test_an_answer_without_a_time_is_shown_when_something_follows(
     assert history.chat() == chat
     history.user("again")
     assert history.chat() == [*chat, ("user", "again")]
-    again = AiderTranscript({"HOME": str(history.home)}, history.home, ID)
+    again = AiderTranscript({"HOME": str(history.home)}, ID)
     again.poll()
     assert again.messages({}, Guards()) == history.transcript.messages({}, Guards())
 

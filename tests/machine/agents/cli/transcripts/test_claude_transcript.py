@@ -44,7 +44,7 @@ class Record:
         (self.home / ".claude" / "sessions" / "42.json").write_text(json.dumps(state))
 
     def reader(self, clock: Callable[[], float] = time.monotonic) -> ClaudeTranscript:
-        return ClaudeTranscript({"HOME": str(self.home)}, Path("/some/where"), NAME, clock)
+        return ClaudeTranscript({"HOME": str(self.home)}, NAME, clock)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
     record.says("busy")  # as the process that was killed left it
     assert record.reader().activity() == "busy"
     environment = {"HOME": str(record.home), RESUMED: str(MILLIS + 1000)}
-    resumed = ClaudeTranscript(environment, Path("/some/where"), NAME)
+    resumed = ClaudeTranscript(environment, NAME)
     resumed.poll()
     assert (resumed.activity(), resumed.open_calls()) == ("idle", [])
     record.says("busy", MILLIS + 2000)

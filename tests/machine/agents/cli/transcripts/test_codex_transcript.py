@@ -38,7 +38,7 @@ class Record:
         self.add("event_msg", type="item_completed", item=item)
 
     def reader(self, **environment: str) -> CodexTranscript:
-        return CodexTranscript({"HOME": str(self.home), **environment}, Path("/x"), "conversation")
+        return CodexTranscript({"HOME": str(self.home), **environment}, "conversation")
 
     def read(self) -> CodexTranscript:
         reader = self.reader(**{THREAD: NAME})

@@ -22,7 +22,7 @@ class Record:
         folder = home / ".gemini" / "tmp" / "project" / "chats"
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"session-2026-11-20T{minute}-{ID[:8]}.jsonl"
-        self.transcript = GeminiTranscript({"HOME": str(home)}, home, ID)
+        self.transcript = GeminiTranscript({"HOME": str(home)}, ID)
         self.lines({"sessionId": ID, "projectHash": "x", "kind": "main"})
 
     def lines(self, *lines: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ def test_a_record_that_another_gemini_has_deleted_before_its_first_message(
 ) -> None:
     """Gemini then writes its messages to a new file, whose first line does not have the id."""
     record.path.unlink()
-    reader = GeminiTranscript({"HOME": str(record.home)}, record.home, ID)
+    reader = GeminiTranscript({"HOME": str(record.home)}, ID)
     reader.poll()
     record.lines(user("u1", "please"), gemini("g1", "I will."))
     reader.poll()
@@ -197,7 +197,7 @@ def test_a_resumed_gemini_writes_to_its_old_file(tmp_path: Path) -> None:
     old.lines(user("u1", "hello"), gemini("g1", "Hello."))
     new = Record(tmp_path, "22-40")
     new.lines(user("c1", CONTEXT))
-    reader = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    reader = GeminiTranscript({"HOME": str(tmp_path)}, ID)
     reader.poll()
     assert [m.content for m in reader.messages({}, GUARDS)] == ["hello", "Hello."]
     old.lines(user("u2", "and on", second=9000))
@@ -207,7 +207,7 @@ def test_a_resumed_gemini_writes_to_its_old_file(tmp_path: Path) -> None:
 
 def test_a_file_of_another_conversation_is_not_read(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    other = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID[:8] + "-0000")
+    other = GeminiTranscript({"HOME": str(tmp_path)}, ID[:8] + "-0000")
     record.lines(user("u1", "hello"))
     other.poll()
     assert other.prompts == 0
@@ -219,7 +219,7 @@ def test_a_new_reader_tells_the_same(record: Record, tmp_path: Path) -> None:
     record.lines({"$set": {"summary": "A title"}})
     found = record.transcript.messages({}, GUARDS)
     assert [(m.kind, m.content) for m in found][1] == ("thinking", "Plan\ndo it")
-    again = GeminiTranscript({"HOME": str(tmp_path)}, tmp_path, ID)
+    again = GeminiTranscript({"HOME": str(tmp_path)}, ID)
     again.poll()
     assert again.messages({}, GUARDS) == found
     assert again.title == "A title"

@@ -194,7 +194,7 @@ def test_entries_of_claude_code_without_parents_are_linear(tmp_path: Path, paren
                 entry["parentUuid"] = "nowhere" if parents == "one" else f"nowhere {n}"
         kind.append(home, *(entries[::-1] if parents == "backwards" else entries))
         clock = Clock()
-        reader = ClaudeTranscript({"HOME": str(home)}, home, CONVERSATION, clock)
+        reader = ClaudeTranscript({"HOME": str(home)}, CONVERSATION, clock)
         total = work(reader.poll)
         if parents != "backwards":
             assert chat(reader) == []

@@ -60,7 +60,7 @@ class Record:
         self.db.commit()
 
     def reader(self) -> OpencodeTranscript:
-        reader = OpencodeTranscript({"HOME": str(self.home)}, Path("/x"), "mine")
+        reader = OpencodeTranscript({"HOME": str(self.home)}, "mine")
         reader.poll()
         return reader
 
@@ -218,12 +218,12 @@ def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
     record.message("m2", "assistant")
     assert record.reader().activity() == "busy"
     environment = {"HOME": str(record.home), RESUMED: str(record.now + 1)}
-    resumed = OpencodeTranscript(environment, record.home, "mine")
+    resumed = OpencodeTranscript(environment, "mine")
     resumed.poll()
     assert resumed.activity() == "idle"
 
 
 def test_no_database_is_no_chat(tmp_path: Path) -> None:
-    reader = OpencodeTranscript({"HOME": str(tmp_path)}, Path("/x"), "mine")
+    reader = OpencodeTranscript({"HOME": str(tmp_path)}, "mine")
     reader.poll()
     assert (chat_of(reader), reader.activity()) == ([], "idle")

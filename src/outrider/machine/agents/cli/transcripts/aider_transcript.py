@@ -19,26 +19,21 @@ An answer that was interrupted is followed by nothing. It is shown at the end of
 import re
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from outrider.contract.ids import creation_time
-from outrider.contract.resources import Message, Role
+from outrider.contract.resources import Role
 from outrider.machine.agents.cli.transcripts.transcript import (
     Activity,
     Piece,
-    Reader,
     Tail,
     ToolCall,
+    Transcript,
     milliseconds,
 )
 from outrider.machine.sessions.chat_log import MAX_CONTENT, truncate_content
-from outrider.machine.sessions.guards import Guards
-
-ACCEPTED_BUSY_SECONDS: Final = 2.0
-"""Seconds for which aider counts as busy after it accepted a message, whatever it shows."""
 
 _START: Final = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _MODEL: Final = re.compile(r"(?:Main m|M)odel: (\S+) with ")
@@ -72,19 +67,17 @@ class _Entry(msgspec.Struct):
             self.size += len(line) + 1
 
 
-class AiderTranscript(Reader):
+class AiderTranscript(Transcript):
     """One conversation of aider.
 
     Args:
-        environment: the agent's; HOME locates its files.
-        directory: unused; each session has its own files.
+        environment: the agent's; HOME locates its files, of which each session has its own.
         conversation: the UUID that aider was started with.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
-        del directory
-        super().__init__(conversation, environment)
-        folder = Path(environment.get("HOME") or Path.home()) / ".aider" / "chats"
+    def __init__(self, environment: Mapping[str, str], conversation: str) -> None:
+        super().__init__(environment, conversation)
+        folder = self._home / ".aider" / "chats"
         history, events = (folder / f"{conversation}.{kind}" for kind in ("md", "jsonl"))
         self._history = Tail(history, self._add_omission_note, blank_lines=True)
         self._events = Tail(events)
@@ -101,7 +94,6 @@ class AiderTranscript(Reader):
         self._answer_times: list[int] = []
         self._answered_questions = 0
         self._start_time = 0
-        self._accepted_at: float | None = None
 
     def poll(self) -> bool:
         """Read what was recorded since the last call; return whether there is more."""
@@ -123,10 +115,7 @@ class AiderTranscript(Reader):
 
     def activity(self) -> Activity | None:
         """Return `busy` just after a message was accepted, else None: the screen decides."""
-        accepted = self._accepted_at
-        if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
-            return None
-        return "busy"
+        return self._busy_after_acceptance()
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return a placeholder for the tool call that aider may ask about: its next question."""
@@ -136,25 +125,17 @@ class AiderTranscript(Reader):
         """Return `text` as aider records it, with one kind of line break."""
         return "\n".join(text.splitlines()).strip()
 
-    @property
-    def message_count(self) -> int:
-        """The number of messages that `messages` returns."""
-        return len(self._timed_pieces({}))
-
     def pieces(self, start: int = 0) -> Sequence[Piece]:
         """Return the pieces from index `start` on, without ids."""
-        return self._timed_pieces({})[start:]
+        return self._pieces_for({})[start:]
 
     @property
     def unfinished_count(self) -> int:
         """The number of the newest messages that may still change: a notice may get more lines."""
         return 1 if self._entries and self._entries[-1].role == "system" else 0
 
-    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
-        """Return the chat; a message without a known time has that of the one before it."""
-        return self._as_messages(self._timed_pieces(ids), ids, guards, start)
-
-    def _timed_pieces(self, ids: Mapping[str, str]) -> list[Piece]:
+    def _pieces_for(self, ids: Mapping[str, str]) -> list[Piece]:
+        """Return the pieces; one without a known time has that of the one before it."""
         pieces: list[Piece] = []
         latest, prompts = self._start_time, 0
         for index, entry in enumerate(self._entries):

@@ -16,13 +16,12 @@ import msgspec
 from outrider.contract.resources import FileDiff, Role, Tool, ToolStatus
 from outrider.machine.agents.cli.transcripts.transcript import (
     Activity,
+    JsonLinesTranscript,
     Piece,
-    Reader,
-    Tail,
     ToolCall,
-    as_json,
     milliseconds,
     read_small_file,
+    text_of,
 )
 from outrider.machine.agents.tools import file_diff, hunks_diff
 
@@ -81,12 +80,11 @@ class _ProcessState(msgspec.Struct, rename="camel", kw_only=True):
     status_updated_at: int = 0
 
 
-class ClaudeTranscript(Reader):
+class ClaudeTranscript(JsonLinesTranscript[_Entry]):
     """One conversation of Claude Code.
 
     Args:
         environment: the agent's; HOME and CLAUDE_CONFIG_DIR locate its files.
-        directory: unused; Claude Code sorts its files by directory, but the id is unique.
         conversation: the UUID that Claude Code was started with.
         clock: returns seconds, as `time.monotonic` does.
     """
@@ -94,41 +92,32 @@ class ClaudeTranscript(Reader):
     def __init__(
         self,
         environment: Mapping[str, str],
-        directory: Path,
         conversation: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(environment, conversation, _Entry)
         self._clock = clock
-        del directory
-        super().__init__(conversation, environment)
-        home = Path(environment.get("HOME") or Path.home())
-        self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-        self._tail: Tail | None = None
-        self._entry_decoder = msgspec.json.Decoder(_Entry)
+        self._root = Path(environment.get("CLAUDE_CONFIG_DIR") or self._home / ".claude")
         self._state_decoder = msgspec.json.Decoder(_ProcessState)
         self._state_path: Path | None = None
         self._processed_ids: set[str] = set()
         self._orphans: dict[str, list[_Entry]] = {}  # by the id of the missing parent
         self._missing_parents: deque[tuple[float, str]] = deque()  # since when, and its id
-        self._calls: dict[str, ToolCall] = {}
         self._prompt_time = 0
         self._turn_is_open = False
         self._is_exiting = False
 
+    def _find(self) -> Path | None:
+        # Claude Code sorts its files by directory, but the id is unique.
+        return next((self._root / "projects").glob(f"*/{self._conversation}.jsonl"), None)
+
     def poll(self) -> bool:
         """Read what was recorded since the last call; return whether there is more."""
-        if self._tail is None:
-            name = f"{self._conversation}.jsonl"
-            path = next((self._root / "projects").glob(f"*/{name}"), None)
-            if path is None:
-                return False
-            self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.entries(self._entry_decoder):
-            self._process_in_order(entry)
+        has_more = super().poll()
         missing = self._missing_parents
         while missing and self._clock() - missing[0][0] > ORPHAN_WAIT:
             self._process_children(missing.popleft()[1])
-        return self._tail.has_more
+        return has_more
 
     def activity(self) -> Activity | None:
         """Return the state by the state file; without one, by the transcript."""
@@ -144,10 +133,6 @@ class ClaudeTranscript(Reader):
             # never come: a turn that was interrupted has no end there.
             return "busy" if state.status_updated_at < self._prompt_time else None
         return activity
-
-    def open_calls(self) -> Sequence[ToolCall]:
-        """Return the tool calls without a result, oldest first."""
-        return [call for call in self._calls.values() if call.started >= self._resumed]
 
     def _is_in_turn(self) -> bool:
         return self._turn_is_open and self._prompt_time >= self._resumed
@@ -174,7 +159,7 @@ class ClaudeTranscript(Reader):
         self._state_path = None
         return None
 
-    def _process_in_order(self, entry: _Entry) -> None:
+    def _process(self, entry: _Entry) -> None:
         """Process an entry, but not before its parent.
 
         Claude Code writes the first entries of a file concurrently: an answer may precede its
@@ -232,7 +217,7 @@ class ClaudeTranscript(Reader):
         for part, block in enumerate(blocks):
             if block.type == "tool_result":
                 self._calls.pop(block.tool_use_id, None)
-                result = _text(block.content)
+                result = text_of(block.content)
                 tool = self._end_tool(block, entry.tool_use_result, result, at)
                 self._pieces.append(
                     Piece(f"{key} {part}", "tool", "tool_result", result, at, tool=tool)
@@ -317,13 +302,3 @@ def _diff(details: Mapping[str, Any]) -> list[FileDiff]:
     except msgspec.ValidationError:
         return []
     return [hunks_diff(path, [(hunk.old_start, hunk.new_start, hunk.lines) for hunk in patch])]
-
-
-def _text(content: Any) -> str:
-    """Return a tool's result as text; it is a string or a list of blocks."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = (block.get("text", "") for block in content if isinstance(block, dict))
-        return "\n".join(text for text in texts if isinstance(text, str) and text)
-    return "" if content is None else as_json(content)

@@ -6,7 +6,7 @@ that the running Codex has open. The format is not documented, so every field is
 """
 
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +18,12 @@ import psutil
 from outrider.contract.resources import FileDiff, Tool, ToolStatus
 from outrider.machine.agents.cli.transcripts.transcript import (
     Activity,
+    JsonLinesTranscript,
     Piece,
-    Reader,
     Tail,
     ToolCall,
-    as_json,
     milliseconds,
+    text_of,
 )
 from outrider.machine.agents.tools import exit_code_in, file_diff, patch_diff
 
@@ -68,30 +68,24 @@ class _ThreadName(msgspec.Struct, kw_only=True):
     thread_name: str | None = None
 
 
-class CodexTranscript(Reader):
+class CodexTranscript(JsonLinesTranscript[_Entry]):
     """One thread of Codex.
 
     Args:
         environment: the agent's, with the session's adapter state: HOME and CODEX_HOME locate the
             files, CODEX_THREAD is the id of the thread, once that is known.
-        directory: unused; Codex does not sort its files by directory.
         conversation: derived from the session's id; Codex cannot be given an id.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
-        del directory
-        super().__init__(conversation, environment)
-        home = Path(environment.get("HOME") or Path.home())
-        self._root = Path(environment.get("CODEX_HOME") or home / ".codex")
+    def __init__(self, environment: Mapping[str, str], conversation: str) -> None:
+        super().__init__(environment, conversation, _Entry)
+        self._root = Path(environment.get("CODEX_HOME") or self._home / ".codex")
         self._thread = environment.get(THREAD)
         self._pid: int | None = None
         self._adapter_state: MutableMapping[str, str] = {}
-        self._tail: Tail | None = None
         self._names = Tail(self._root / "session_index.jsonl")
-        self._entry_decoder = msgspec.json.Decoder(_Entry)
         self._name_decoder = msgspec.json.Decoder(_ThreadName)
         self._processed_keys: set[str] = set()
-        self._calls: dict[str, ToolCall] = {}
         self._outcomes: dict[str, _Payload] = {}  # by the id of the call
         self._turn_is_open = False
         self._turn_start = 0
@@ -102,25 +96,15 @@ class CodexTranscript(Reader):
 
     def poll(self) -> bool:
         """Read what was recorded since the last call; return whether there is more."""
-        if self._tail is None:
-            path = self._find()
-            if path is None:
-                return False
-            self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.entries(self._entry_decoder):
-            self._process_entry(entry)
-        for name in self._names.entries(self._name_decoder):
+        has_more = super().poll()
+        for name in self._names.entries(self._name_decoder) if self._tail is not None else ():
             if name.id == self._thread:
                 self.title = name.thread_name or self.title
-        return self._tail.has_more or self._names.has_more
+        return has_more or self._names.has_more
 
     def activity(self) -> Activity:
         """Return `busy` from the start of a turn to its end, else `idle`."""
         return "busy" if self._turn_is_open and self._turn_start >= self._resumed else "idle"
-
-    def open_calls(self) -> Sequence[ToolCall]:
-        """Return the tool calls without a result, oldest first."""
-        return [call for call in self._calls.values() if call.started >= self._resumed]
 
     def _find(self) -> Path | None:
         """Return the file of the thread: folders are by day, and the thread's id has its time."""
@@ -141,7 +125,7 @@ class CodexTranscript(Reader):
                 return matches
         return None
 
-    def _process_entry(self, entry: _Entry) -> None:
+    def _process(self, entry: _Entry) -> None:
         key = str(len(self._processed_keys) if entry.ordinal is None else entry.ordinal)
         if key in self._processed_keys:
             return
@@ -174,15 +158,15 @@ class CodexTranscript(Reader):
             case "item_completed" if isinstance(event.item, dict):
                 if event.item.get("type") == "UserMessage":
                     prompt_key = str(event.item.get("id") or key)
-                    text = _text(event.item.get("content"))
+                    text = text_of(event.item.get("content"))
                     self._prompts.append((prompt_key, text))
                     self._pieces.append(Piece(prompt_key, "user", "text", text, at, prompt=True))
 
     def _process_item(self, item: _Payload, key: str, at: int) -> None:
         kind = item.type
         if kind == "message" and item.role == "assistant":
-            self._pieces.append(Piece(key, "assistant", "text", _text(item.content), at))
-        elif kind == "reasoning" and (thought := _text(item.summary)):
+            self._pieces.append(Piece(key, "assistant", "text", text_of(item.content), at))
+        elif kind == "reasoning" and (thought := text_of(item.summary)):
             self._pieces.append(Piece(key, "assistant", "thinking", thought, at))
         elif kind.endswith("_call"):
             call = item.call_id or key
@@ -195,7 +179,7 @@ class CodexTranscript(Reader):
                 self._calls[call] = ToolCall(call, at)
         elif kind.endswith("_call_output"):
             self._calls.pop(item.call_id or "", None)
-            text = _text(item.output)
+            text = text_of(item.output)
             tool = self._end_tool(item.call_id or "", text, at)
             self._pieces.append(Piece(key, "tool", "tool_result", text, at, tool=tool))
 
@@ -257,13 +241,3 @@ def _diff(changes: Any) -> list[FileDiff]:
             is_new = change.get("type") == "add"
             diffs.append(file_diff(path, *((None, content) if is_new else (content, None))))
     return diffs
-
-
-def _text(content: Any) -> str:
-    """Return content as text; it is a string or a list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return "" if content is None else as_json(content)

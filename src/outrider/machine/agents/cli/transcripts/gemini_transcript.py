@@ -3,7 +3,7 @@
 Each line is a new message, a longer version of an earlier message, or a change of the model's
 context. Context is not part of the chat: when a request is cancelled, Gemini writes the whole
 history again under new ids. Such a replay begins with a context message and is skipped
-(`_process_line`). The format is not documented, so every field is optional here.
+(`_process`). The format is not documented, so every field is optional here.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ import msgspec
 from outrider.contract.resources import FileDiff, Tool, ToolStatus
 from outrider.machine.agents.cli.transcripts.transcript import (
     Activity,
+    JsonLinesTranscript,
     Piece,
-    Reader,
     Tail,
     ToolCall,
     as_json,
@@ -27,9 +27,6 @@ from outrider.machine.agents.cli.transcripts.transcript import (
     read_small_file,
 )
 from outrider.machine.agents.tools import file_diff
-
-ACCEPTED_BUSY_SECONDS: Final = 2.0
-"""Seconds for which Gemini counts as busy after it accepted a message, whatever it shows."""
 
 REPLAY_LIMIT: Final = 5000
 """Milliseconds that Gemini takes to write its history again, at most."""
@@ -77,45 +74,34 @@ class _Line(msgspec.Struct, rename="camel", kw_only=True):
     model: str | None = None
 
 
-class GeminiTranscript(Reader):
+class GeminiTranscript(JsonLinesTranscript[_Line]):
     """One conversation of Gemini CLI.
 
     Args:
         environment: the agent's; HOME and GEMINI_CLI_HOME locate its files.
-        directory: unused; Gemini sorts its files by directory, but the id is unique.
         conversation: the UUID that Gemini was started with.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
-        del directory
-        super().__init__(conversation, environment)
-        home = environment.get("GEMINI_CLI_HOME") or environment.get("HOME") or Path.home()
-        self._root = Path(home) / ".gemini" / "tmp"
-        self._tail: Tail | None = None
-        self._decoder = msgspec.json.Decoder(_Line)
+    def __init__(self, environment: Mapping[str, str], conversation: str) -> None:
+        super().__init__(environment, conversation, _Line)
+        self._root = Path(environment.get("GEMINI_CLI_HOME") or self._home) / ".gemini" / "tmp"
         self._piece_keys: set[str] = set()
         self._completed_calls = 0
         self._prompt_time = 0
         self._replay_since: int | None = None
-        self._accepted_at: float | None = None
 
     def poll(self) -> bool:
         """Read what was recorded since the last call; return whether there is more."""
-        if self._tail is None or not self._tail.path.exists():
+        if self._tail is not None and not self._tail.path.exists():
             path = self._find()  # Gemini starts another file when it restarts itself
             if path is None:
                 return False
             self._tail = Tail(path, self._add_omission_note)
-        for entry in self._tail.entries(self._decoder):
-            self._process_line(entry)
-        return self._tail.has_more
+        return super().poll()
 
     def activity(self) -> Activity | None:
         """Return `busy` just after a message was accepted, else None: the screen decides."""
-        accepted = self._accepted_at
-        if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
-            return None
-        return "busy"
+        return self._busy_after_acceptance()
 
     def open_calls(self) -> Sequence[ToolCall]:
         """Return a placeholder for the tool call that Gemini may ask about.
@@ -138,12 +124,12 @@ class GeminiTranscript(Reader):
         that starts deletes the files of its project that have no message yet, those of running
         Geminis too: these go on with a file of that name, without the line that has the id.
         """
-        found: list[tuple[bool, Path]] = []
+        files: list[tuple[bool, Path]] = []
         for path in self._root.glob(f"*/chats/session-*-{self._conversation[:8]}.jsonl"):
             lines = list(self._first_lines(path))
             if lines and lines[0].session_id in (self._conversation, None):
-                found.append((any(_is_prompt(line) for line in lines), path))
-        return max(found)[1] if found else None
+                files.append((any(_is_prompt(line) for line in lines), path))
+        return max(files)[1] if files else None
 
     def _first_lines(self, path: Path) -> Iterator[_Line]:
         """Yield the lines of a file up to the first that cannot be read, of 1 MiB at most."""
@@ -151,7 +137,7 @@ class GeminiTranscript(Reader):
             for line in read_small_file(path).splitlines():
                 yield self._decoder.decode(line)
 
-    def _process_line(self, line: _Line) -> None:
+    def _process(self, line: _Line) -> None:
         if line.changes is not None:
             if line.changes.messages is not None:
                 self._replay_since = None

@@ -15,7 +15,7 @@ following a long turn is linear.
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +30,8 @@ from outrider.machine.agents.cli.transcripts.transcript import (
     MAX_LINE,
     Activity,
     Piece,
-    Reader,
     ToolCall,
+    Transcript,
     as_json,
 )
 from outrider.machine.agents.tools import exit_code_in, file_diff, patch_diff
@@ -101,27 +101,24 @@ class _MessageRow:
         return "\n".join(texts) if texts else None
 
 
-class OpencodeTranscript(Reader):
+class OpencodeTranscript(Transcript):
     """One session of opencode.
 
     Args:
         environment: the agent's; HOME, XDG_DATA_HOME and OPENCODE_DB locate its database.
-        directory: unused; the session is found by its id.
         conversation: the id of the session in opencode is `ses_` followed by this.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path, conversation: str) -> None:
-        del directory
-        super().__init__(conversation, environment)
-        home = Path(environment.get("HOME") or Path.home())
-        data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
+    def __init__(self, environment: Mapping[str, str], conversation: str) -> None:
+        super().__init__(environment, conversation)
+        share = environment.get("XDG_DATA_HOME") or self._home / ".local" / "share"
+        data = Path(share) / "opencode"
         self._path = data / (environment.get("OPENCODE_DB") or "opencode.db")
         self._session = f"ses_{conversation}"
         self._last_file_state: tuple[object, ...] = ()
         self._newest = 0
         self._rows_by_key: dict[str, _MessageRow] = {}
         self._rows: list[_MessageRow] = []
-        self._running_calls: dict[str, ToolCall] = {}
         self._model_number = -1
         self._first_incomplete = 0
         self._unfinished_count = 0  # pieces of the first incomplete part
@@ -145,10 +142,6 @@ class OpencodeTranscript(Reader):
             return "busy"
         return None if last.finish in ("tool-calls", "unknown") and not last.error else "idle"
 
-    def open_calls(self) -> Sequence[ToolCall]:
-        """Return the tool calls without a result, oldest first."""
-        return [call for call in self._running_calls.values() if call.started >= self._resumed]
-
     def poll(self) -> bool:
         """Read what was recorded since the last call; return false: nothing is left to read."""
         state = self._file_state()
@@ -169,11 +162,11 @@ class OpencodeTranscript(Reader):
         state: list[object] = []
         for path in (self._path, self._path.with_name(self._path.name + "-wal")):
             try:
-                found = path.stat()
+                status = path.stat()
             except OSError:
                 continue
-            state += [found.st_ino, found.st_size, found.st_mtime_ns]
-            if time.time() - found.st_mtime < _TICK:
+            state += [status.st_ino, status.st_size, status.st_mtime_ns]
+            if time.time() - status.st_mtime < _TICK:
                 state.append(object())  # equal to nothing: read again at the next poll
         return tuple(state)
 
@@ -214,30 +207,30 @@ class OpencodeTranscript(Reader):
     def _update_message(self, key: str, created: int, data: object) -> int:
         """Store the current state of a message; return the number of the first changed message."""
         message = _decode(data, _Message, key)
-        known = self._rows_by_key.get(key)
-        if known is None:
+        row = self._rows_by_key.get(key)
+        if row is None:
             number, before = len(self._rows), (len(self._pieces), len(self._prompts))
-            known = self._rows_by_key[key] = _MessageRow(key, number, created, message, *before)
-            self._rows.append(known)
-        elif known.message == message:
+            row = self._rows_by_key[key] = _MessageRow(key, number, created, message, *before)
+            self._rows.append(row)
+        elif row.message == message:
             return len(self._rows)
-        known.message = message
-        if message.role == "assistant" and message.model_id and known.number >= self._model_number:
-            self.model, self._model_number = message.model_id, known.number
-        return known.number
+        row.message = message
+        if message.role == "assistant" and message.model_id and row.number >= self._model_number:
+            self.model, self._model_number = message.model_id, row.number
+        return row.number
 
     def _update_part(self, key: str, message: str, data: object) -> int:
         """Store the current state of a part; return the number of the first changed message."""
         part = _OMITTED_PART if data is None else _decode(data, _Part, key)
         if part.type == "tool" and part.state.get("status") == "running":
-            self._running_calls[key] = ToolCall(part.call_id, _time(part.state, "start"))
+            self._calls[key] = ToolCall(part.call_id, _time(part.state, "start"))
         else:
-            self._running_calls.pop(key, None)
-        known = self._rows_by_key.get(message)
-        if known is None or known.parts.get(key) == part:
+            self._calls.pop(key, None)
+        row = self._rows_by_key.get(message)
+        if row is None or row.parts.get(key) == part:
             return len(self._rows)
-        known.parts[key] = part
-        return known.number
+        row.parts[key] = part
+        return row.number
 
     def _rebuild(self, first: int) -> None:
         """Rebuild the chat from the message with this number to the first incomplete part."""

@@ -1,18 +1,21 @@
-"""The `Transcript` protocol, and what its implementations share.
+"""The base of all transcripts: how an agent's own record of its chat is read.
 
-A `Reader` follows the files that its agent writes (`Tail`), converts their entries to `Piece`s and
-implements `Transcript`. Reading is incremental: `poll` reads what was appended since the last
-call, and of a long file one chunk per call.
+A `Transcript` follows the files that its agent writes (`Tail`) and converts their entries to
+`Piece`s. Reading is incremental: `poll` reads what was appended since the last call, and of a long
+file one chunk per call. Agents may stop at any moment and leave anything in their files: entries
+that cannot be decoded are skipped, and a time or an id that was returned once never changes.
 """
 
 import asyncio
 import os
 import stat
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, BinaryIO, Final, Generic, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -38,6 +41,12 @@ RESUMED: Final = "resumed"
 An agent that was killed in a turn has not recorded its end: turns that began earlier are over.
 """
 
+ACCEPTED_BUSY_SECONDS: Final = 2.0
+"""Seconds for which aider and Gemini count as busy after they accepted a message.
+
+They record neither the beginning nor the end of a turn, and their screen changes late.
+"""
+
 EntryT = TypeVar("EntryT")
 
 MAX_MILLIS: Final = 2**53 - 1
@@ -57,83 +66,9 @@ class ToolCall:
     started: int
 
 
-class Transcript(Protocol):
-    """The transcript of one conversation. All calls are quick reads of local files."""
-
-    title: str | None
-    model: str | None
-    failure: str | None
-    """The error that ended the newest turn, None if it ended without one."""
-
-    @property
-    def prompts(self) -> int:
-        """The number of user messages in the transcript."""
-
-    def poll(self) -> bool:
-        """Read what was recorded since the last call; skip lines that cannot be read.
-
-        Return whether there is more to read: each call reads one chunk, so that a long transcript
-        does not block the event loop. Until this returns false, the other methods return
-        outdated results.
-        """
-
-    def end_turn(self) -> None:
-        """Report that the turn is over and that all of it was read: nothing of it will change."""
-
-    def activity(self) -> Activity | None:
-        """Return what the agent is doing, None if the transcript does not show it."""
-
-    def open_calls(self) -> Sequence[ToolCall]:
-        """Return the tool calls without a result, oldest first."""
-
-    def find_prompt(self, text: str, after: int) -> str | None:
-        """Return the key of the user message `text`; ignore the first `after` user messages.
-
-        Return None if the transcript does not have it.
-        """
-
-    @property
-    def message_count(self) -> int:
-        """The number of messages that `messages` returns."""
-
-    @property
-    def unfinished_count(self) -> int:
-        """The number of the newest messages that may still change before the turn is over."""
-
-    def pieces(self, start: int = 0) -> "Sequence[Piece]":
-        """Return what the transcript has of each message, from index `start` on."""
-
-    def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
-        """Return the chat from index `start` on, oldest message first.
-
-        `ids` has the ids that are not derived from the key and the time in the transcript: those
-        of messages that were sent through Outrider, had deltas, or were returned before they were
-        complete. `guards` were added to the sent messages for the agent, and are removed.
-        """
-
-
-@runtime_checkable
-class ProcessTranscript(Transcript, Protocol):
-    """A transcript whose files can be found only through the running agent."""
-
-    def find_by_process(self, pid: int, state: MutableMapping[str, str]) -> None:
-        """Find the files through the agent's process, and save in `state` where they are.
-
-        `state` is persisted: the environment of the reader after a restart contains it.
-        """
-
-
-async def catch_up(transcript: Transcript) -> None:
-    """Read the transcript to its end; other tasks run between the chunks."""
-    for _ in range(_MAX_POLLS):
-        if not transcript.poll():
-            return
-        await asyncio.sleep(0)
-
-
 @dataclass(frozen=True)
 class Piece:
-    """One message of a transcript; `key` identifies it in the transcript and never changes.
+    """What becomes one message of a transcript; `key` identifies it there and never changes.
 
     `prompt` marks a message of the user, which may have been sent through Outrider. Content and
     timestamp are limited to what a `Message` may contain.
@@ -152,36 +87,71 @@ class Piece:
         object.__setattr__(self, "timestamp", min(max(self.timestamp, 0), MAX_MILLIS))
 
 
-class Reader:
-    """Base class: the chat of one conversation, as far as it was read.
+class Transcript(ABC):
+    """The transcript of one conversation, as far as it was read; all calls read local files.
 
-    Subclasses append to `_pieces`, and to `_prompts` the key and text of each user message.
+    Subclasses append to `_pieces`, to `_prompts` the key and text of each user message, and keep
+    in `_calls` the tool calls without a result, by their ids.
 
     Args:
-        conversation: message ids are derived from it and the pieces' keys, so that a reader that
-            is created after a restart returns the same ids.
-        environment: the agent's, with the session's adapter state.
+        environment: the agent's, with the session's adapter state, which locates its files.
+        conversation: identifies it. Message ids are derived from it and the pieces' keys, so that
+            they are the same after a restart.
+
+    Attributes:
+        failure: the error that ended the newest turn, None if it ended without one.
     """
 
-    def __init__(self, conversation: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], conversation: str) -> None:
         self._conversation = conversation
+        self._home = Path(environment.get("HOME") or Path.home())
         self._resumed = int(environment.get(RESUMED, 0))
         self._pieces: list[Piece] = []
         self._prompts: list[tuple[str, str]] = []
-        self._ids: dict[str, str] = {}
+        self._calls: dict[str, ToolCall] = {}
         self._omission_count = 0
         self._running_tools: dict[str, int] = {}  # by the id of the call: the index of its piece
+        self._accepted_at: float | None = None
         self.title: str | None = None
         self.model: str | None = None
         self.failure: str | None = None
+
+    def find_by_process(self, pid: int, state: MutableMapping[str, str]) -> None:  # noqa: B027
+        """Find the files of a transcript that is known only through the agent's process.
+
+        Saves in `state` where they are: the environment after a restart contains it.
+        """
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """Read what was recorded since the last call; return whether there is more to read.
+
+        Each call reads one chunk, so that a long transcript does not block the event loop. Until
+        this returns false, the other methods return outdated results.
+        """
+
+    def end_turn(self) -> None:  # noqa: B027  # most entries do not depend on what follows them
+        """Report that the turn is over and that all of it was read: nothing of it will change."""
+
+    @abstractmethod
+    def activity(self) -> Activity | None:
+        """Return what the agent is doing, None if the transcript does not show it."""
+
+    def _busy_after_acceptance(self) -> Activity | None:
+        """Return `busy` just after a message was accepted, else None: the screen decides."""
+        accepted = self._accepted_at
+        if accepted is None or time.monotonic() - accepted > ACCEPTED_BUSY_SECONDS:
+            return None
+        return "busy"
+
+    def open_calls(self) -> Sequence[ToolCall]:
+        """Return the tool calls without a result, oldest first."""
+        return [call for call in self._calls.values() if call.started >= self._resumed]
 
     @property
     def prompts(self) -> int:
         """The number of user messages in the transcript."""
         return len(self._prompts)
-
-    def end_turn(self) -> None:
-        """Do nothing: what most agents record of a message does not depend on what follows it."""
 
     def find_prompt(self, text: str, after: int) -> str | None:
         """Return the key of the user message `text`; ignore the first `after` user messages."""
@@ -189,51 +159,56 @@ class Reader:
         keys = (key for key, prompt in self._prompts[after:] if self._normalize(prompt) == wanted)
         return next(keys, None)
 
+    def _normalize(self, text: str) -> str:
+        """Return `text` without differences that the agent may introduce when it records it."""
+        return text.strip()
+
     @property
     def message_count(self) -> int:
         """The number of messages that `messages` returns."""
-        return len(self._pieces)
+        return len(self.pieces())
 
     @property
     def unfinished_count(self) -> int:
-        """The number of the newest messages that may still change: an agent appends its entries."""
+        """The number of the newest messages that may still change before the turn is over."""
         return 0
 
     def pieces(self, start: int = 0) -> Sequence[Piece]:
-        """Return the pieces from index `start` on."""
+        """Return what the transcript has of each message, from index `start` on."""
         return self._pieces[start:]
 
     def messages(self, ids: Mapping[str, str], guards: Guards, start: int = 0) -> list[Message]:
-        """Return the chat; ids that are not in `ids` are derived from the pieces' keys."""
-        return self._as_messages(self._pieces, ids, guards, start)
+        """Return the chat from index `start` on, oldest message first.
 
-    def _as_messages(
-        self, pieces: Sequence[Piece], ids: Mapping[str, str], guards: Guards, start: int
-    ) -> list[Message]:
-        """Return the messages of these pieces.
-
-        The id of a tool call is in `ids` if it was returned while the call ran. It has the time
-        that the call had then: some versions of opencode change it when a call is aborted.
+        `ids` has the ids that are not derived from the key and the time in the transcript: those
+        of messages that were sent through Outrider, had deltas, or were returned before they were
+        complete. `guards` were added to the sent messages for the agent, and are removed. A tool
+        call has the time that it had when its id was saved: some versions of opencode change it
+        when a call is aborted.
         """
         messages = []
-        for index, piece in enumerate(pieces[start:], start):
-            known = ids.get(piece.key)
+        for index, piece in enumerate(self._pieces_for(ids)[start:], start):
+            id_, content, timestamp = ids.get(piece.key), piece.content, piece.timestamp
+            if id_ is not None and piece.prompt:
+                content = guards.remove(content)
+            if id_ is not None and piece.kind == "tool_call":
+                timestamp = creation_time(id_)
             messages.append(
                 Message(
-                    id=known or self._id(piece),
+                    id=id_ or derived_id("msg", timestamp, self._conversation, piece.key),
                     index=index,
                     role=piece.role,
                     kind=piece.kind,
-                    content=guards.remove(piece.content)
-                    if piece.prompt and known is not None
-                    else piece.content,
-                    timestamp=creation_time(known)
-                    if known is not None and piece.kind == "tool_call"
-                    else piece.timestamp,
+                    content=content,
+                    timestamp=timestamp,
                     tool=piece.tool,
                 )
             )
         return messages
+
+    def _pieces_for(self, ids: Mapping[str, str]) -> Sequence[Piece]:  # noqa: ARG002
+        """Return the pieces of messages that have these ids."""
+        return self._pieces
 
     def _add_call(self, key: str, call: str, name: str, arguments: object, at: int) -> None:
         """Add the piece of a tool call that has begun."""
@@ -265,14 +240,6 @@ class Reader:
         for call in list(self._running_tools):
             self._end_call(call, status, None)
 
-    def _id(self, piece: Piece) -> str:
-        """Return the id of a piece; cached, as deriving it costs more than the message."""
-        known = self._ids.get(piece.key)
-        if known is None:
-            known = derived_id("msg", piece.timestamp, self._conversation, piece.key)
-            self._ids[piece.key] = known
-        return known
-
     def _add_omission_note(self, size: int) -> None:
         """Add a note in place of an entry that is too long to be read."""
         self._omission_count += 1
@@ -280,9 +247,43 @@ class Reader:
         note = f"[outrider: an entry of {size} bytes is left out here]"
         self._pieces.append(Piece(f"left out {self._omission_count}", "system", "text", note, at))
 
-    def _normalize(self, text: str) -> str:
-        """Return `text` without differences that the agent may introduce when it records it."""
-        return text.strip()
+
+class JsonLinesTranscript(Transcript, Generic[EntryT]):
+    """A transcript in one file with a JSON object on each line, an `entry_type`."""
+
+    def __init__(
+        self, environment: Mapping[str, str], conversation: str, entry_type: type[EntryT]
+    ) -> None:
+        super().__init__(environment, conversation)
+        self._decoder = msgspec.json.Decoder(entry_type)
+        self._tail: Tail | None = None
+
+    def poll(self) -> bool:
+        """Read what was recorded since the last call; return whether there is more."""
+        if self._tail is None:
+            path = self._find()
+            if path is None:
+                return False
+            self._tail = Tail(path, self._add_omission_note)
+        for entry in self._tail.entries(self._decoder):
+            self._process(entry)
+        return self._tail.has_more
+
+    @abstractmethod
+    def _find(self) -> Path | None:
+        """Return the file, None if it does not exist yet."""
+
+    @abstractmethod
+    def _process(self, entry: EntryT) -> None:
+        """Process the next entry."""
+
+
+async def catch_up(transcript: Transcript) -> None:
+    """Read the transcript to its end; other tasks run between the chunks."""
+    for _ in range(_MAX_POLLS):
+        if not transcript.poll():
+            return
+        await asyncio.sleep(0)
 
 
 def milliseconds(timestamp: str | None) -> int:
@@ -299,6 +300,16 @@ def as_json(value: object) -> str:
         return msgspec.json.encode(value).decode()
     except RecursionError:  # decoded with a little more stack to spare
         return '"[outrider: nested too deeply]"'
+
+
+def text_of(content: Any) -> str:
+    """Return content as text: a string, or the texts of a list of parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "\n".join(text for text in texts if isinstance(text, str) and text)
+    return "" if content is None else as_json(content)
 
 
 class Tail:
@@ -326,31 +337,30 @@ class Tail:
         self._blank_lines = blank_lines
         self._file: tuple[int, int] | None = None
         self._offset = 0
-        self._start_line()
+        self._start = bytearray()  # of a line whose end is missing
+        self._left_out = 0  # bytes of it, if it is too long
 
     @property
     def ends_mid_line(self) -> bool:
         """Whether the end of the last line that was read is missing."""
-        return self._length > 0
+        return bool(self._start) or self._left_out > 0
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> list[bytes]:
         """Return the new complete lines; a line without its line break is kept for later."""
-        first, *others = self._read().split(b"\n")
-        self._extend_line(first)
-        # Collect the lines before yielding any: a caller that stops iterating must not lose the
-        # start of the next line.
+        *ends, rest = self._read().split(b"\n")
         lines = []
-        for other in others:
-            lines.append((b"".join(self._line), self._length))
-            self._start_line()
-            self._extend_line(other)
-        for line, length in lines:
-            if length > MAX_LINE:
+        for end in ends:
+            self._extend(end)
+            line, length = bytes(self._start), self._left_out
+            self._start, self._left_out = bytearray(), 0
+            if length:
                 _log.warning("transcript line skipped", file=self.path.name, bytes=length)
                 if self._on_long_line is not None:
                     self._on_long_line(length)
             elif self._blank_lines or line.strip():
-                yield line
+                lines.append(line)
+        self._extend(rest)
+        return lines
 
     def entries(self, decoder: msgspec.json.Decoder[EntryT]) -> Iterator[EntryT]:
         """Yield the new lines, decoded; lines that cannot be decoded are skipped."""
@@ -379,25 +389,19 @@ class Tail:
             status = os.fstat(stream.fileno())
             if self._file != (status.st_dev, status.st_ino) or status.st_size < self._offset:
                 self._file, self._offset = (status.st_dev, status.st_ino), 0
-                self._start_line()
-            if status.st_size == self._offset:
-                return b""
+                self._start, self._left_out = bytearray(), 0
             stream.seek(self._offset)
             data = stream.read(MAX_CHUNK)
         self._offset += len(data)
         self.has_more = len(data) == MAX_CHUNK
         return data
 
-    def _start_line(self) -> None:
-        self._line: list[bytes] = []
-        self._length = 0
-
-    def _extend_line(self, part: bytes) -> None:
-        self._length += len(part)
-        if self._length > MAX_LINE:
-            self._line.clear()
-        elif part:
-            self._line.append(part)
+    def _extend(self, part: bytes) -> None:
+        if self._left_out or len(self._start) + len(part) > MAX_LINE:
+            self._left_out += len(self._start) + len(part)
+            self._start.clear()
+        else:
+            self._start += part
 
 
 def open_file(path: Path) -> BinaryIO:
