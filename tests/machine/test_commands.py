@@ -19,6 +19,7 @@ from outrider.machine.link.journal import Journal
 from outrider.machine.sessions.ended_chats import EndedChats
 from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.terminals.terminal import Terminals
+from outrider.machine.tmux.server import Tmux
 from tests.machine.conftest import eventually
 
 
@@ -107,7 +108,7 @@ async def test_every_command_has_a_row_and_a_handler(tmp_path: Path, journal: Jo
         on_remove=lambda session_id: None,
         emit=lambda event: None,
     )
-    handlers = command_handlers(sessions, Terminals(), reload)
+    handlers = command_handlers(sessions, Terminals(Tmux("unused")), reload)
     assert handlers.keys() == COMMANDS.keys() == set(CommandType)
 
 

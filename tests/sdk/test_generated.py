@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from outrider.sdk import synchronous
 from outrider.sdk.synchronous import agent
+
+from outrider.sdk import synchronous
 
 ROOT = Path(__file__).parents[2]
 

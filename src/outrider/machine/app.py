@@ -8,7 +8,6 @@ service ── viewers ───> link ──> live_terminals ──> windows of
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -29,8 +28,8 @@ from outrider.machine.sessions.ended_chats import EndedChats, HistoryLimits
 from outrider.machine.sessions.sessions import Sessions
 from outrider.machine.settings import Connection, DaemonSettings, SettingsError
 from outrider.machine.system.refusals import RefusalSink
-from outrider.machine.terminals.interactive_shell import close_left_windows, start_interactive_shell
 from outrider.machine.terminals.live import LiveTerminals, OpenableWindow, agent_window
+from outrider.machine.terminals.shell import close_left_windows
 from outrider.machine.terminals.terminal import Terminals
 from outrider.machine.tmux.server import Tmux
 from outrider.machine.workspace.worktrees import Worktrees
@@ -119,7 +118,7 @@ class _MachineAgent:
             worktrees=Worktrees(settings.worktrees_dir),
             tracing=tracing,
         )
-        self._terminals = Terminals(partial(start_interactive_shell, tmux))
+        self._terminals = Terminals(tmux)
         self._live_terminals = LiveTerminals(tmux, self._window)
         self._router = Router(
             command_handlers(sessions, self._terminals, self._reload), tracing=tracing

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,13 +11,10 @@ import pytest
 
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError
-from outrider.machine.terminals.terminal import (
-    MAX_OUTPUT,
-    MAX_TERMINALS,
-    MAX_WAITING,
-    OutputCapture,
-    Terminals,
-)
+from outrider.machine.terminals.output import MAX_OUTPUT, OutputCapture
+from outrider.machine.terminals.terminal import MAX_TERMINALS, MAX_WAITING, Terminals
+from outrider.machine.tmux.server import Tmux
+from tests.machine.agents.machine import kill_server
 from tests.machine.conftest import eventually
 from tests.rig.patience import PATIENCE
 from tests.rig.processes import is_alive
@@ -29,8 +27,8 @@ class Prompt:
         limits: the deadlines of the commands so far, in their order: `pass_deadline` moves them.
     """
 
-    def __init__(self) -> None:
-        self.terminals = Terminals()
+    def __init__(self, tmux: Tmux) -> None:
+        self.terminals = Terminals(tmux)
         self.limits: list[asyncio.Timeout] = []
 
     def pass_deadline(self) -> None:
@@ -63,7 +61,8 @@ async def prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: object
 ) -> AsyncIterator[Prompt]:
     monkeypatch.setenv("HOME", str(tmp_path))
-    prompt = Prompt()
+    tmux = Tmux(f"outrider-test-{uuid.uuid4().hex[:12]}")
+    prompt = Prompt(tmux)
     timeout_at = asyncio.timeout_at
 
     def kept(when: float | None) -> asyncio.Timeout:
@@ -73,14 +72,8 @@ async def prompt(
     monkeypatch.setattr(asyncio, "timeout_at", kept)
     yield prompt
     await prompt.terminals.close()
-
-
-@pytest.fixture(params=["bash", "sh"])
-def each_shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run with bash, and as on a machine without it."""
-    if request.param == "sh":
-        monkeypatch.setattr("shutil.which", lambda _: None)
-    return str(request.param)
+    await tmux.close()
+    kill_server(tmux.socket)
 
 
 async def pid_in(path: Path) -> int:
@@ -234,7 +227,7 @@ async def test_a_killed_command_has_the_exit_code_of_its_signal(prompt: Prompt) 
 # Named
 
 
-async def test_a_named_terminal_remembers(prompt: Prompt, each_shell: str, tmp_path: Path) -> None:
+async def test_a_named_terminal_remembers(prompt: Prompt, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     first = await prompt("cd sub; x=5; f() { echo $x; }; false", "t")
     assert (first.exit_code, first.cwd, first.terminal) == (1, f"{tmp_path}/sub", "t")
@@ -248,11 +241,11 @@ async def test_a_named_terminal_remembers(prompt: Prompt, each_shell: str, tmp_p
 async def test_history_is_kept_and_not_saved(
     prompt: Prompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await prompt("echo one", "t")
+    await prompt("echo first", "t")
     await prompt("echo 'two'", "t")
     listed = await prompt("history", "t")
     assert [line.split(None, 1)[1] for line in listed.output.splitlines()] == [
-        "echo one",
+        "echo first",
         "echo 'two'",
         "history",
     ]
@@ -278,7 +271,7 @@ async def test_history_is_kept_and_not_saved(
     ],
 )
 async def test_commands_of_every_form(
-    prompt: Prompt, each_shell: str, command: str, output: str, exit_code: int
+    prompt: Prompt, command: str, output: str, exit_code: int
 ) -> None:
     result = await prompt(command, "t")
     assert (result.output, result.exit_code) == (output, exit_code)
@@ -288,16 +281,14 @@ async def test_commands_of_every_form(
 @pytest.mark.parametrize(
     "command", ["echo 'open", 'echo "open', "echo $(", "if true; then", "cat <<EOF\nx", ")", "}"]
 )
-async def test_an_unfinished_command_is_its_own_error(
-    prompt: Prompt, each_shell: str, command: str
-) -> None:
+async def test_an_unfinished_command_is_its_own_error(prompt: Prompt, command: str) -> None:
     await prompt("x=kept", "t")
     result = await prompt(command, "t")
     assert result.exit_code != 0 or "EOF" in command
     assert (await prompt("echo $x", "t")).output == "kept\n"
 
 
-async def test_a_big_command_and_a_big_output(prompt: Prompt, each_shell: str) -> None:
+async def test_a_big_command_and_a_big_output(prompt: Prompt) -> None:
     word = "x" * 200_000
     assert (await prompt(f"x={word}; echo ${{#x}}", "t")).output == "200000\n"
     assert (await prompt("echo $x", "t")).output == word + "\n"
@@ -320,7 +311,7 @@ async def test_terminals_do_not_wait_for_each_other(prompt: Prompt, tmp_path: Pa
     assert (await waiting).output == "opened\n"
 
 
-async def test_a_late_command_goes_on_and_tells_it_in_the_next_reply(
+async def test_a_late_command_goes_on_and_its_output_is_in_the_next_reply(
     prompt: Prompt, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")
@@ -337,7 +328,7 @@ async def test_a_late_command_goes_on_and_tells_it_in_the_next_reply(
     assert not (tmp_path / "never").exists()
 
 
-async def test_what_a_late_command_prints_before_it_exits_is_told(
+async def test_what_a_late_command_prints_before_it_exits_is_in_the_next_reply(
     prompt: Prompt, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")
@@ -351,7 +342,7 @@ async def test_what_a_late_command_prints_before_it_exits_is_told(
     [("echo bye; exit 7", 7), ("exec sh -c 'echo bye; exit 7'", 7), ("echo bye; kill -9 $$", 137)],
 )
 async def test_exit_ends_the_shell_and_the_next_use_starts_another(
-    prompt: Prompt, each_shell: str, command: str, exit_code: int
+    prompt: Prompt, command: str, exit_code: int
 ) -> None:
     await prompt("x=5", "t")
     result = await prompt(command, "t")
@@ -359,16 +350,14 @@ async def test_exit_ends_the_shell_and_the_next_use_starts_another(
     assert (await prompt("echo [$x]", "t")).output == "[]\n"
 
 
-async def test_errexit_ends_the_shell_with_the_failing_command(
-    prompt: Prompt, each_shell: str
-) -> None:
+async def test_errexit_ends_the_shell_with_the_failing_command(prompt: Prompt) -> None:
     await prompt("set -e", "t")
     assert (await prompt("echo fine", "t")).output == "fine\n"
     assert (await prompt("echo on; false; echo off", "t")).output == "on\n"
     assert (await prompt("echo new", "t")).output == "new\n"
 
 
-async def test_tracing_shows_only_the_command(prompt: Prompt, each_shell: str) -> None:
+async def test_tracing_shows_only_the_command(prompt: Prompt) -> None:
     await prompt("set -xv", "t")
     result = await prompt("echo a", "t")
     assert sorted(set(result.output.replace("+", "").split())) == ["a", "echo"]
@@ -379,7 +368,7 @@ async def test_tracing_shows_only_the_command(prompt: Prompt, each_shell: str) -
 )
 @pytest.mark.parametrize("form", ["{}() {{ echo mine; }}", "alias {}='echo mine'"])
 async def test_a_builtin_that_is_defined_anew_does_not_end_the_terminal(
-    prompt: Prompt, each_shell: str, tmp_path: Path, name: str, form: str
+    prompt: Prompt, tmp_path: Path, name: str, form: str
 ) -> None:
     """Not even where the shell refuses the definition (dash does so for special builtins)."""
     await prompt("x=5; shopt -s expand_aliases 2>&1", "t")
@@ -390,9 +379,7 @@ async def test_a_builtin_that_is_defined_anew_does_not_end_the_terminal(
     assert (await prompt("echo $?", "t")).output == "1\n"
 
 
-async def test_a_function_for_a_builtin_is_the_users_to_keep(
-    prompt: Prompt, each_shell: str
-) -> None:
+async def test_a_function_for_a_builtin_is_the_users_to_keep(prompt: Prompt) -> None:
     await prompt("printf() { echo mine; }; cd() { echo also mine; }", "t")
     assert (await prompt("printf x; cd /", "t")).output == "mine\nalso mine\n"
 
@@ -422,7 +409,7 @@ async def test_an_ended_terminal_is_gone_with_all_that_ran_in_it(prompt: Prompt)
 
 async def test_the_list_of_terminals(prompt: Prompt, tmp_path: Path) -> None:
     def listed() -> dict[str, bool]:
-        return {one.name: one.busy for one in prompt.terminals.list().terminals}
+        return {terminal.name: terminal.busy for terminal in prompt.terminals.list().terminals}
 
     assert listed() == {}
     os.mkfifo(tmp_path / "gate")
@@ -492,11 +479,11 @@ async def test_the_number_of_terminals_is_bounded(prompt: Prompt) -> None:
     for index in range(MAX_TERMINALS):
         await prompt("true", f"t{index}")
     with pytest.raises(ApiError) as caught:
-        await prompt("true", "one-too-many")
+        await prompt("true", "too-many")
     assert caught.value.status == 409
     assert "delete one of them" in caught.value.message
     await prompt("exit", "t3")
-    assert (await prompt("echo room", "one-too-many")).output == "room\n"
+    assert (await prompt("echo room", "too-many")).output == "room\n"
 
 
 async def test_a_terminal_that_is_deleted_while_room_is_made(prompt: Prompt) -> None:
@@ -504,9 +491,7 @@ async def test_a_terminal_that_is_deleted_while_room_is_made(prompt: Prompt) -> 
         await prompt("true", f"t{index}")
     for name in ("t3", "t4"):
         await prompt("exit", name)
-    result, _ = await asyncio.gather(
-        prompt("echo room", "one-too-many"), prompt.terminals.end("t4")
-    )
+    result, _ = await asyncio.gather(prompt("echo room", "too-many"), prompt.terminals.end("t4"))
     assert result.output == "room\n"
 
 

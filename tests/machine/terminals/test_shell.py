@@ -1,11 +1,10 @@
-"""A named terminal that a person has opened: one bash for people and for the API."""
+"""The bash of a named terminal, which people and the API use together."""
 
 import asyncio
 import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,10 @@ import pytest
 from outrider.contract.commands import Terminal, TerminalOutput
 from outrider.contract.errors import ApiError
 from outrider.machine.agents.pane import Pane
-from outrider.machine.terminals.interactive_shell import (
-    InteractiveShell,
-    close_left_windows,
-    start_interactive_shell,
-)
-from outrider.machine.terminals.terminal import OutputCapture, Terminals
-from outrider.machine.tmux.server import PaneSnapshot, Tmux, private_folder
+from outrider.machine.terminals.output import OutputCapture
+from outrider.machine.terminals.shell import Shell, close_left_windows
+from outrider.machine.terminals.terminal import Terminals
+from outrider.machine.tmux.server import PaneSnapshot, Tmux
 from tests.machine.agents.machine import kill_server
 from tests.machine.conftest import eventually
 from tests.rig.patience import PATIENCE
@@ -32,7 +28,7 @@ class Desk:
 
     def __init__(self, tmux: Tmux) -> None:
         self.tmux = tmux
-        self.terminals = Terminals(partial(start_interactive_shell, tmux))
+        self.terminals = Terminals(tmux)
 
     async def window(self) -> Pane:
         return await self.terminals.window(NAME)
@@ -40,6 +36,7 @@ class Desk:
     async def sit_down(self) -> None:
         """Open the window, and wait for the prompt."""
         await self.run("PS1='rea''dy> '")  # the command is shown with its quotes
+        await self.type("Enter")
         await self.shows("ready>")
 
     async def type(self, *keys: str) -> None:
@@ -74,13 +71,13 @@ async def desk(
     kill_server(tmux.socket)
 
 
-async def test_it_continues_where_the_terminal_was(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    await desk.run("cd sub; export A=5; b=6; f() { echo from f; }; sleep 100 & echo $! >pid")
-    await desk.enter('echo "$A $b $PWD $(f)"')
-    await desk.shows(f"5 6 {tmp_path}/sub from f")
-    assert (await desk.run("kill -0 $(cat pid) && echo alive")).output == "alive\n"
-    assert "export A=5" in (await desk.run("history")).output
+async def test_a_window_opens_while_a_command_runs(desk: Desk, tmp_path: Path) -> None:
+    marker = tmp_path / "go"
+    waiting = f"echo begun; until [ -e {marker} ]; do sleep 0.02; done; echo went"
+    running = asyncio.create_task(desk.run(waiting))
+    await desk.shows("begun")
+    marker.touch()
+    assert (await running).output == "begun\nwent\n"
 
 
 async def test_people_and_the_api_use_the_same_shell(desk: Desk, tmp_path: Path) -> None:
@@ -141,17 +138,6 @@ async def test_exit_ends_it_and_the_next_use_starts_another(desk: Desk) -> None:
     assert (await desk.run("echo again")).output == "again\n"
 
 
-async def test_a_running_command_refuses_a_window_at_first(desk: Desk, tmp_path: Path) -> None:
-    marker = tmp_path / "go"
-    running = asyncio.create_task(
-        desk.run(f"until [ -e {marker} ]; do sleep 0.02; done; echo went")
-    )
-    opening = asyncio.create_task(desk.window())
-    marker.touch()
-    assert (await running).output == "went\n"
-    await opening
-
-
 async def test_it_ends_with_all_that_runs_in_it(desk: Desk) -> None:
     window = await desk.window()
     await desk.enter("sleep 1000 & cat")
@@ -166,12 +152,14 @@ async def test_opening_at_once_opens_one_window(desk: Desk) -> None:
     assert first == second
 
 
-async def test_without_bash_there_is_no_window(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_bash_there_is_no_named_terminal(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
-    with pytest.raises(ApiError) as refused:
-        await desk.window()
-    assert refused.value.status == 409
-    assert (await desk.run("echo sh")).output == "sh\n"
+    for use in (desk.window(), desk.run("true")):
+        with pytest.raises(ApiError) as refused:
+            await use
+        assert refused.value.status == 409
 
 
 async def test_windows_of_a_killed_machine_agent_are_closed(desk: Desk) -> None:
@@ -209,8 +197,7 @@ class BusyTmux(Tmux):
 
 async def test_its_end_is_not_waited_for_without_a_bound(desk: Desk) -> None:
     tmux = BusyTmux(desk.tmux.socket)
-    folder = private_folder()
-    shell = InteractiveShell(tmux, NAME, folder, "/", OutputCapture(), kill_seconds=0.1)
+    shell = Shell(tmux, NAME, "/", OutputCapture(), kill_seconds=0.1)
     try:
         await shell.start()
         window = shell.window
@@ -218,7 +205,6 @@ async def test_its_end_is_not_waited_for_without_a_bound(desk: Desk) -> None:
         async with asyncio.timeout(PATIENCE):
             await shell.close()
         assert shell.ended
-        assert not folder.exists()
         assert await _is_gone(desk.tmux, window)
     finally:
         await tmux.close()
