@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from outrider.sdk.synchronous import agent
-
 from outrider.sdk import synchronous
+from outrider.sdk.synchronous import agent
 
 ROOT = Path(__file__).parents[2]
 
