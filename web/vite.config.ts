@@ -4,12 +4,12 @@ import { defineConfig, type Plugin } from "vite";
 
 const path = (relative: string) => new URL(relative, import.meta.url).pathname;
 
-/** Has the page run `first.ts` as soon as it is there, not after the styles and the scripts before it. */
+/** Has the page run `prefetch.ts` as soon as it is there, not after the styles and the scripts before it. */
 const firstRequests: Plugin = {
   name: "first-requests",
   transformIndexHtml: {
     order: "post",
-    handler: (html) => html.replace(/<script type="module"(?=[^>]*\/first-)/, "$& async"),
+    handler: (html) => html.replace(/<script type="module"(?=[^>]*\/prefetch-)/, "$& async"),
   },
 };
 
@@ -42,9 +42,9 @@ export default defineConfig({
         // What a page always needs is one file: many small ones would wait for each other.
         codeSplitting: {
           groups: [
-            { name: "first", test: /src\/api\/first\.ts$/, priority: 3 },
-            { name: "main", test: /src\/main\.tsx$/, priority: 2 },
-            { name: "session", test: /src\/session\/page\.tsx$/, priority: 1 },
+            { name: "prefetch", test: /src\/api\/prefetch\.ts$/, priority: 3 },
+            { name: "main", test: /src\/app\/main\.tsx$/, priority: 2 },
+            { name: "session", test: /features\/sessions\/session-page\.tsx$/, priority: 1 },
           ],
         },
       },

@@ -79,7 +79,7 @@ async def test_each_page(
 
 
 async def test_each_route_of_the_dashboard_is_among_them() -> None:
-    router = (ROOT / "web" / "src" / "router.tsx").read_text()
+    router = (ROOT / "web" / "src" / "app" / "router.tsx").read_text()
     patterns = [re.sub(r"\$\w*", "[^/?]+", path) for path in re.findall(r'path: "([^"]+)"', router)]
     assert patterns
     tested = {*LOGGED_OUT, *ROUTES}

@@ -55,7 +55,7 @@ def _is_in_context(path: str) -> bool:
         "scripts/in-web",
         "src/outrider/service/app.py",
         "web/package-lock.json",
-        "web/src/main.tsx",
+        "web/src/app/main.tsx",
         "clients/typescript/src/api.ts",
     ],
 )

@@ -1,8 +1,8 @@
 import { ApiError, createClient, UnreachableError, type Schemas } from "outrider-client";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
-import { BASE, BASE_PATH, fetchFirst } from "./first";
-import { LONGEST_WAIT_S, waitLimited } from "./limited";
+import { BASE, BASE_PATH, fetchFirst } from "./prefetch";
+import { LONGEST_WAIT_S, waitLimited } from "./rate-limit-wait";
 
 export { ApiError, BASE, BASE_PATH, UnreachableError };
 

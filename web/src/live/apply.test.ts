@@ -1,6 +1,7 @@
 import { QueryClient, QueryObserver, type QueryKey } from "@tanstack/react-query";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Session } from "@/api/client";
+import { keys } from "@/api/query-keys";
 import { applyFrame, REREAD_MS, withSession } from "./apply";
 import type { Chat } from "./messages";
 
@@ -43,23 +44,23 @@ test("a session takes its own place, a new one the first, an ended one none", ()
 
 test("an answered question leaves the inbox with the session that no longer has it", () => {
   const client = new QueryClient();
-  client.setQueryData(["sessions"], [session({ pendingAction: question })]);
-  client.setQueryData(["approvals"], [{ action: question, sessionId: "s" }, { action: { id: "other" }, sessionId: "t" }]);
+  client.setQueryData(keys.sessions(), [session({ pendingAction: question })]);
+  client.setQueryData(keys.questions(), [{ action: question, sessionId: "s" }, { action: { id: "other" }, sessionId: "t" }]);
   applyFrame(client, frame("session:updated", { session: session() }));
-  expect(client.getQueryData(["approvals"])).toEqual([{ action: { id: "other" }, sessionId: "t" }]);
-  expect(client.getQueryData<Session[]>(["sessions"])?.[0]?.pendingAction).toBeNull();
+  expect(client.getQueryData(keys.questions())).toEqual([{ action: { id: "other" }, sessionId: "t" }]);
+  expect(client.getQueryData<Session[]>(keys.sessions())?.[0]?.pendingAction).toBeNull();
 });
 
 test("a new question is read from the service", () => {
   const client = new QueryClient();
-  client.setQueryData(["approvals"], []);
+  client.setQueryData(keys.questions(), []);
   applyFrame(client, frame("session:updated", { session: session({ pendingAction: question }) }));
-  expect(client.getQueryState(["approvals"])?.isInvalidated).toBe(true);
+  expect(client.getQueryState(keys.questions())?.isInvalidated).toBe(true);
 });
 
 test("many events of a session are shown at once, and its status is read once", async () => {
   const client = new QueryClient();
-  const key = ["status", "m:session:s"];
+  const key = keys.status("m:session:s");
   client.setQueryData(key, { status: "idle", controls: [] });
   const { reads, answer } = show(client, key);
   for (const status of ["generating", "waiting_approval", "generating"] as const) {
@@ -77,15 +78,15 @@ test("many events of a session are shown at once, and its status is read once", 
 
 test("what is out of date stays so when an event changes it", () => {
   const client = new QueryClient();
-  client.setQueryData(["machine", "m"], { connected: false, sessions: [] });
+  client.setQueryData(keys.machine("m"), { connected: false, sessions: [] });
   applyFrame(client, frame("machine:connected", {}));
   applyFrame(client, frame("session:updated", { session: session() }));
-  expect(client.getQueryState(["machine", "m"])).toMatchObject({ isInvalidated: true, data: { sessions: [{ id: "s" }] } });
+  expect(client.getQueryState(keys.machine("m"))).toMatchObject({ isInvalidated: true, data: { sessions: [{ id: "s" }] } });
 });
 
 test("a chat with a message that an event has only the beginning of is read again when it is shown", () => {
   const client = new QueryClient();
-  const key = ["chat", "m:session:s"];
+  const key = keys.chat("m:session:s");
   client.setQueryData<Chat>(key, { messages: [], totalMessages: 0 });
   applyFrame(client, message(0, "A long story [outrider: the rest is left out here; the chat has it]"));
   applyFrame(client, message(1));
@@ -94,15 +95,15 @@ test("a chat with a message that an event has only the beginning of is read agai
 
 test("a first read that events overtake ends, and one more follows it", async () => {
   const client = new QueryClient();
-  const { reads, answer } = show(client, ["chat", "m:session:s"]);
+  const { reads, answer } = show(client, keys.chat("m:session:s"));
   applyFrame(client, message(1));
   applyFrame(client, message(2));
   expect(reads()).toBe(1);
   await answer({ messages: [{ id: "m0", index: 0 }], totalMessages: 1 });
-  expect(client.getQueryData<Chat>(["chat", "m:session:s"])?.messages).toHaveLength(1);
+  expect(client.getQueryData<Chat>(keys.chat("m:session:s"))?.messages).toHaveLength(1);
   expect(reads()).toBe(2);
   await answer({ messages: [0, 1, 2].map((index) => ({ id: `m${index}`, index })), totalMessages: 3 });
-  expect(client.getQueryState(["chat", "m:session:s"])).toMatchObject({ isInvalidated: false, data: { totalMessages: 3 } });
+  expect(client.getQueryState(keys.chat("m:session:s"))).toMatchObject({ isInvalidated: false, data: { totalMessages: 3 } });
   expect(reads()).toBe(2);
 });
 
@@ -112,7 +113,7 @@ test.each([
   ["a gap in the stream", { id: undefined, event: "stream:ready", data: '{"resume":"fresh"}' }],
 ])("the inbox is read once more after %s during its first read", async (_, one) => {
   const client = new QueryClient();
-  const { reads, answer } = show(client, ["approvals"]);
+  const { reads, answer } = show(client, keys.questions());
   applyFrame(client, one);
   vi.runAllTimers();
   expect(reads()).toBe(1);
@@ -130,7 +131,7 @@ test.each([
   { id: "1", event: "stream:news", data: "not JSON" },
 ])("what only a newer service has breaks nothing: %j", (one) => {
   const client = new QueryClient();
-  client.setQueryData(["sessions"], [session()]);
+  client.setQueryData(keys.sessions(), [session()]);
   applyFrame(client, one);
-  expect(client.getQueryData<Session[]>(["sessions"])).toHaveLength(1);
+  expect(client.getQueryData<Session[]>(keys.sessions())).toHaveLength(1);
 });

@@ -2,7 +2,7 @@
 import { notifyManager, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import type { Frame } from "outrider-client/stream";
 import type { Approval, DaemonStatus, Message, PendingAction, Session } from "@/api/client";
-import { whenIdle } from "@/idle";
+import { keys } from "@/api/query-keys";
 import { deltas } from "./deltas";
 import { withMessage, type Chat } from "./messages";
 
@@ -41,25 +41,25 @@ function apply(client: QueryClient, frame: Frame): void {
   }
   if (frame.event === "chat:delta") {
     const delta = JSON.parse(frame.data) as Parameters<typeof deltas.take>[0];
-    if (!deltas.take(delta)) reread(client, ["chat", delta.targetId]);
+    if (!deltas.take(delta)) reread(client, keys.chat(delta.targetId));
     return;
   }
   if (frame.event.startsWith("stream:")) return;
   const body = JSON.parse(frame.data) as EventBody;
   const [kind] = frame.event.split(":");
   if (kind === "machine") {
-    reread(client, ["machines"]);
-    reread(client, ["machine", body.daemonId]);
+    reread(client, keys.machines());
+    reread(client, keys.machine(body.daemonId));
     // Questions of a machine that is offline cannot be answered; its sessions may have ended meanwhile.
-    reread(client, ["sessions"]);
-    reread(client, ["approvals"]);
+    reread(client, keys.sessions());
+    reread(client, keys.questions());
     return;
   }
   const target = body.targetId;
   const payload = body.payload ?? {};
   if (target === undefined) return;
   if (frame.event === "session:ended" || frame.event === "session:started") {
-    reread(client, ["history"]);
+    reread(client, keys.history());
   }
   if (kind === "session" && payload.session) {
     const ended = frame.event === "session:ended";
@@ -67,11 +67,11 @@ function apply(client: QueryClient, frame: Frame): void {
     if (!ended) rereadStatus(client, target); // an ended session has no status
   }
   if (frame.event === "chat:message" && payload.message) applyMessage(client, target, payload.message);
-  if (frame.event === "queue:changed" && payload.messages) patch(client, ["queue", target], () => payload.messages);
+  if (frame.event === "queue:changed" && payload.messages) patch(client, keys.queue(target), () => payload.messages);
   if (frame.event === "agent:generating_completed" || frame.event === "agent:error") deltas.end(target);
   if (kind === "approval") {
     rereadStatus(client, target);
-    reread(client, ["approvals"]);
+    reread(client, keys.questions());
   }
 }
 
@@ -109,14 +109,16 @@ function reread(client: QueryClient, queryKey: QueryKey): void {
 
 let rereadingAll = false;
 
-/** Not at once: at the page's start this would delay what is shown first. */
+/** At the page's start, reading all again at once would delay what is shown first. */
+const REREAD_ALL_MS = 150;
+
 function rereadAll(client: QueryClient): void {
   if (rereadingAll) return;
   rereadingAll = true;
-  whenIdle(() => {
+  setTimeout(() => {
     rereadingAll = false;
     reread(client, []);
-  });
+  }, REREAD_ALL_MS);
 }
 
 const rereads = new Map<string, ReturnType<typeof setTimeout>>();
@@ -126,26 +128,26 @@ function rereadStatus(client: QueryClient, target: string): void {
   if (rereads.has(target)) return;
   const read = () => {
     rereads.delete(target);
-    reread(client, ["status", target]);
+    reread(client, keys.status(target));
   };
   rereads.set(target, setTimeout(read, REREAD_MS));
 }
 
 function applySession(client: QueryClient, daemonId: string, session: Session, ended: boolean): void {
-  patch<Session[]>(client, ["sessions"], (sessions) => withSession(sessions, session, ended));
+  patch<Session[]>(client, keys.sessions(), (sessions) => withSession(sessions, session, ended));
   applyQuestion(client, session, ended);
-  patch<DaemonStatus>(client, ["machine", daemonId], (machine) => {
+  patch<DaemonStatus>(client, keys.machine(daemonId), (machine) => {
     const others = machine.sessions.filter((one) => one.id !== session.id);
     return { ...machine, sessions: ended ? others : [...others, session] };
   });
   if (ended) {
-    patch<object>(client, ["chat", session.targetId], (chat) => ({ ...chat, state: "ended" }));
-    reread(client, ["chat", session.targetId]);
+    patch<object>(client, keys.chat(session.targetId), (chat) => ({ ...chat, state: "ended" }));
+    reread(client, keys.chat(session.targetId));
     return;
   }
   // The rest of the status (controls, facts) follows with the next response.
   const { status, title, pendingAction, error, workspace } = session;
-  patch<object>(client, ["status", session.targetId], (old) => ({
+  patch<object>(client, keys.status(session.targetId), (old) => ({
     ...old,
     ...{ status, title, pendingAction, error, workspace },
   }));
@@ -161,16 +163,16 @@ export function withSession(sessions: readonly Session[], session: Session, ende
 /** Take an answered question out of the inbox at once; a new one is read with its machine's name. */
 function applyQuestion(client: QueryClient, session: Session, ended: boolean): void {
   const question = ended ? undefined : session.pendingAction?.id;
-  const open = client.getQueryData<Approval[]>(["approvals"]);
+  const open = client.getQueryData<Approval[]>(keys.questions());
   const stays = (one: Approval) => one.sessionId !== session.id || one.action.id === question;
-  if (!open?.every(stays)) patch<Approval[]>(client, ["approvals"], (approvals) => approvals.filter(stays));
+  if (!open?.every(stays)) patch<Approval[]>(client, keys.questions(), (approvals) => approvals.filter(stays));
   if (open && question !== undefined && !open.some((one) => one.action.id === question)) {
-    reread(client, ["approvals"]);
+    reread(client, keys.questions());
   }
 }
 
 function applyMessage(client: QueryClient, target: string, message: Message): void {
   deltas.complete(target, message.id);
-  patch<Chat>(client, ["chat", target], (chat) => withMessage(chat, message));
-  if (message.content.endsWith(CUT)) reread(client, ["chat", target]);
+  patch<Chat>(client, keys.chat(target), (chat) => withMessage(chat, message));
+  if (message.content.endsWith(CUT)) reread(client, keys.chat(target));
 }

@@ -1,6 +1,6 @@
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { BASE } from "@/api/client";
-import { queryClient } from "@/api/queries";
+import { queryClient } from "@/api/query-client";
 import { applyFrame } from "./apply";
 import { deltas, type Draft } from "./deltas";
 import { startLive, type Live, type LiveState } from "./live";

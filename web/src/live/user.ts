@@ -1,4 +1,4 @@
-import { BASE } from "@/api/first";
+import { BASE } from "@/api/prefetch";
 
 /**
  * Tell the other tabs who is logged in. The browser has one login for all of them: `onOther` is called

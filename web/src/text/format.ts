@@ -1,4 +1,4 @@
-import { t } from "./index";
+import { t } from "@/text";
 
 /** Return a function that formats times. Its formatter is made when first needed: that takes a phone 100 ms. */
 function formatter(options: Intl.DateTimeFormatOptions): (at: number) => string {

@@ -1,5 +1,4 @@
 import { useSyncExternalStore } from "react";
-import { whenIdle } from "@/idle";
 import { exactTime, shortAge } from "@/text/format";
 
 let now = Date.now();
@@ -13,14 +12,10 @@ function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   if (exact === "later") {
     exact = "soon";
-    setTimeout(
-      () =>
-        whenIdle(() => {
-          exact = "now";
-          notifyAll();
-        }),
-      1000,
-    );
+    setTimeout(() => {
+      exact = "now";
+      notifyAll();
+    }, 1000);
   }
   timer ??= setInterval(() => {
     now = Date.now();

@@ -1,0 +1,150 @@
+import { Link } from "@tanstack/react-router";
+import { Check, Inbox, X } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { explain, type ActionOption } from "@/api/client";
+import { useFleet } from "@/features/sessions/fleet";
+import { ApprovalCard, subjectOf, useAnswer } from "./question-card";
+import { allows } from "./choices";
+import { withOpen, type Question } from "./questions";
+import { t, visible } from "@/text";
+import { Alert, Empty, Skeleton } from "@/ui/feedback";
+import { Page } from "@/ui/page";
+import { Age } from "@/ui/time";
+
+/**
+ * Return every open question, and those that were answered since: they keep their place, as high as
+ * they were, until nothing can move under a finger or a pointer.
+ */
+function useQuestions(): { questions: Question[]; forget: () => void } {
+  const { approvals } = useFleet();
+  const [shown, setShown] = useState<Question[]>([]);
+  const questions = withOpen(shown, approvals);
+  if (questions !== shown) setShown(questions);
+  const forget = () => setShown((all) => (all.every(({ open }) => open) ? all : all.filter(({ open }) => open)));
+  const latest = useRef(forget);
+  latest.current = forget;
+  useEffect(() => {
+    const onHide = () => document.hidden && latest.current();
+    document.addEventListener("visibilitychange", onHide);
+    return () => document.removeEventListener("visibilitychange", onHide);
+  }, []);
+  return { questions, forget };
+}
+
+/** Every open question of the account, the oldest first. */
+export function InboxPage() {
+  const { places, isPending, error } = useFleet();
+  const { questions, forget } = useQuestions();
+  const names = new Map(places.map(({ session }) => [session.id, session.name]));
+  const anyOpen = questions.some(({ open }) => open);
+  return (
+    <Page
+      title={t("inbox.title")}
+      actions={anyOpen && <span className="text-xs text-faint max-md:hidden">{t("inbox.keys")}</span>}
+    >
+      {questions.length > 0 && (
+        <ul
+          aria-label={t("inbox.list")}
+          className="mx-auto max-w-3xl space-y-3 p-4 sm:p-6"
+          // A finger leaves with each tap, and may come back to the same spot; a mouse does not. Nor do
+          // keys press what is at a spot, nor does a finger that scrolls.
+          onPointerLeave={(event) => event.pointerType === "mouse" && forget()}
+          onKeyDown={forget}
+          onTouchMove={forget}
+        >
+          {questions.map((question) => (
+            <InboxCard
+              key={question.approval.action.id}
+              question={question}
+              name={names.get(question.approval.sessionId) ?? question.approval.type}
+            />
+          ))}
+        </ul>
+      )}
+      {anyOpen ? null : error ? (
+        <Alert className="m-4">{explain(error)}</Alert>
+      ) : isPending ? (
+        <Skeleton />
+      ) : (
+        <Empty icon={<Inbox />} title={t("inbox.none")} hint={t("inbox.noneHint")} />
+      )}
+    </Page>
+  );
+}
+
+/** Give the focus to the next open question after a card, or the one before it, or else to the page. */
+function focusNext(card: HTMLElement, options: FocusOptions): void {
+  const cards = [...(card.parentElement?.children ?? [])] as HTMLElement[];
+  const at = cards.indexOf(card);
+  const next = [...cards.slice(at + 1), ...cards.slice(0, at).reverse()].find(({ dataset }) => "row" in dataset);
+  (next ?? card.closest("main"))?.focus(options);
+}
+
+function InboxCard({ question: { approval, open }, name }: { question: Question; name: string }) {
+  const { action, targetId, workspace } = approval;
+  const answer = useAnswer(targetId, action);
+  const card = useRef<HTMLLIElement>(null);
+  const height = useRef<number>(undefined);
+  const answeredHere = useRef(false);
+  answeredHere.current ||= answer.busy;
+
+  useEffect(() => {
+    const element = card.current;
+    if (!open || !element) return;
+    const observer = new ResizeObserver(() => (height.current = element.offsetHeight));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      const focused = document.activeElement;
+      // After a key, the next card is scrolled to; a finger would find something else below it.
+      if (focused === element) focusNext(element, {});
+      else if (focused === document.body && answeredHere.current) focusNext(element, { preventScroll: true });
+    };
+  }, [open]);
+
+  if (!open) {
+    return (
+      <li ref={card} tabIndex={-1} style={{ minHeight: height.current }} className="flex outline-none">
+        <Answered given={answer.given} subject={subjectOf(action)} />
+      </li>
+    );
+  }
+  return (
+    <li
+      ref={card}
+      data-row
+      tabIndex={-1}
+      onKeyDown={answer.onKeyDown}
+      className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
+    >
+      <ApprovalCard action={action} name={name} answer={answer}>
+        <div className="mb-2 flex flex-wrap items-baseline gap-x-2.5 text-sm">
+          <Link
+            to="/sessions/$targetId"
+            params={{ targetId }}
+            className="min-w-0 truncate font-medium hover:underline"
+          >
+            {visible(approval.title ?? approval.type)}
+          </Link>
+          <span className="truncate text-soft" title={workspace ? visible(workspace.path) : undefined}>
+            {visible([approval.nickname, workspace?.path].filter(Boolean).join(" · "))}
+          </span>
+          <Age at={approval.createdAt} className="ml-auto text-xs text-soft" />
+        </div>
+      </ApprovalCard>
+    </li>
+  );
+}
+
+/** What became of a question, in the place of its card. */
+function Answered({ given, subject }: { given: ActionOption | undefined; subject: string }) {
+  const Icon = given && allows(given) ? Check : X;
+  return (
+    <p className="flex min-w-0 grow gap-1.5 rounded-lg border border-dashed border-line px-3 py-2 text-sm text-soft">
+      {given && <Icon className="mt-0.5 size-4 shrink-0 text-faint" aria-hidden />}
+      <span className="min-w-0 truncate">
+        {given ? t("inbox.answered", visible(given.label), subject) : t("inbox.elsewhere", subject)}
+      </span>
+    </p>
+  );
+}
