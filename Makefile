@@ -106,6 +106,8 @@ lint: $(READY) $(CLIENT)  ## Formatting, rules, types, and which package may imp
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@scripts/system-packages npm
+	@PYTHON=$(PYTHON) scripts/in-web npm run --silent lint
 
 bench: $(READY) $(CLIENT)  ## Measure, against a bare baseline in the same run.
 	@scripts/system-packages tmux wrk postgresql redis-server

@@ -11,6 +11,7 @@ const folder = new URL("../src/outrider/service/static/assets/", import.meta.url
 for (const name of await readdir(folder)) {
   if (!/\.(js|css|svg)$/.test(name)) continue;
   const file = new URL(name, folder);
-  if (/^(prefetch|main|session)-.*\.js$/.test(name)) await writeFile(file, COMPILE_AT_ONCE + (await readFile(file, "utf8")));
+  if (/^(prefetch|main|session)-.*\.js$/.test(name))
+    await writeFile(file, COMPILE_AT_ONCE + (await readFile(file, "utf8")));
   await writeFile(new URL(`${name}.gz`, folder), gzipSync(await readFile(file), { level: 9 }));
 }

@@ -1,4 +1,3 @@
-// @ts-expect-error -- the dashboard has no types of Node.js, in which its tests run
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 
@@ -19,8 +18,8 @@ function luminance(colour: string): number {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-function contrast(one: string, other: string): number {
-  const [darker = 0, lighter = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+function contrast(colour: string, other: string): number {
+  const [darker = 0, lighter = 0] = [luminance(colour), luminance(other)].sort((a, b) => a - b);
   return (lighter + 0.05) / (darker + 0.05);
 }
 
@@ -29,7 +28,10 @@ const ON_CHANGES = ["text", "soft", "code-word", "code-string", "code-number", "
 test.each(["good-soft", "bad-soft", "good-strong", "bad-strong", "sunken"])("code can be read on %s", (background) => {
   for (const scheme of [0, 1] as const) {
     for (const text of ON_CHANGES) {
-      expect(contrast(colours(text)[scheme], colours(background)[scheme]), `${text}, scheme ${scheme}`).toBeGreaterThanOrEqual(4.5);
+      expect(
+        contrast(colours(text)[scheme], colours(background)[scheme]),
+        `${text}, scheme ${scheme}`,
+      ).toBeGreaterThanOrEqual(4.5);
     }
   }
 });

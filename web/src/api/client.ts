@@ -2,7 +2,7 @@ import { ApiError, createClient, UnreachableError, type Schemas } from "outrider
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { BASE, BASE_PATH, fetchFirst } from "./prefetch";
-import { LONGEST_WAIT_S, waitLimited } from "./rate-limit-wait";
+import { LONGEST_WAIT_S, waitForRateLimit } from "./rate-limit-wait";
 
 export { ApiError, BASE, BASE_PATH, UnreachableError };
 
@@ -25,7 +25,7 @@ export type Webhook = Schemas["Webhook"];
 export type Delivery = Schemas["Delivery"];
 
 type Ask = () => Promise<boolean>;
-let askPassword: Ask = async () => false;
+let askPassword: Ask = () => Promise.resolve(false);
 let sessionOver: () => void = () => undefined;
 
 /** Register what asks for the password, and what follows the end of the session. */
@@ -45,7 +45,7 @@ export const api = createClient({
     if (error.status === 401 && !path.startsWith("/api/v1/auth/")) sessionOver();
     if (FORMS.includes(path)) return false;
     if (error.status === 429 && error.retryAfter && error.retryAfter <= LONGEST_WAIT_S) {
-      await waitLimited(error.retryAfter); // it was refused, so nothing is done twice
+      await waitForRateLimit(error.retryAfter); // it was refused, so nothing is done twice
       return true;
     }
     return false;
@@ -56,7 +56,8 @@ export const api = createClient({
 export function explain(error: unknown): string {
   if (error instanceof UnreachableError) return t("error.unreachable");
   if (error instanceof ApiError) {
-    if (error.status === 429 && error.retryAfter) return t("error.limited", clockTime(Date.now() + error.retryAfter * 1000));
+    if (error.status === 429 && error.retryAfter)
+      return t("error.limited", clockTime(Date.now() + error.retryAfter * 1000));
     if (error.status === 503) return error.message || t("error.machineGone");
     if (error.status === 504) return t("error.machineSilent");
     const details = error.details

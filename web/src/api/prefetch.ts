@@ -42,7 +42,7 @@ for (const path of firstPaths(location.pathname)) {
 
 /** Like `pageFetch`, but the first GET of an address that has been requested here takes that response. */
 export const fetchFirst: typeof fetch = (input, init) => {
-  const key = String(input);
+  const key = input instanceof Request ? input.url : input.toString();
   const response = init?.method === "GET" ? responses.get(key) : undefined;
   if (!response) return pageFetch(input, init);
   responses.delete(key);

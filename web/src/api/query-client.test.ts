@@ -1,14 +1,14 @@
 import { onlineManager } from "@tanstack/react-query";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { api } from "@/api/client";
+import { LONGEST_WAIT_S } from "@/api/rate-limit-wait";
+import { queryClient } from "./query-client";
 
+// Hoisted above the imports: these modules read the page's address.
 vi.hoisted(() => {
   vi.stubGlobal("document", { baseURI: "http://service/" });
   vi.stubGlobal("location", { pathname: "/login" });
 });
-
-import { api } from "@/api/client";
-import { LONGEST_WAIT_S } from "@/api/rate-limit-wait";
-import { queryClient } from "./query-client";
 
 const send = vi.fn<typeof fetch>();
 const limited = (seconds: number) =>

@@ -25,5 +25,5 @@ export const keys = {
   recentlyEnded: () => ["history", "recent"] as const,
   webhooks: () => ["webhooks"] as const,
   deliveries: (webhookId: string) => ["deliveries", webhookId] as const,
-  delivery: (deliveryId: string) => ["delivery", deliveryId] as const,
+  delivery: (webhookId: string, deliveryId: string) => ["delivery", webhookId, deliveryId] as const,
 };

@@ -1,5 +1,4 @@
-import { useRouter } from "@tanstack/react-router";
-import { Link } from "@tanstack/react-router";
+import { useRouter, Link } from "@tanstack/react-router";
 import { Compass, TriangleAlert } from "lucide-react";
 import { ApiError, explain, UnreachableError } from "@/api/client";
 import { t } from "@/text";

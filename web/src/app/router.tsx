@@ -7,17 +7,17 @@ import {
   redirect,
 } from "@tanstack/react-router";
 import { ApiError, BASE_PATH } from "@/api/client";
-import { accountQuery, userOf } from "@/features/account/queries";
 import { queryClient } from "@/api/query-client";
-import { safeNext } from "@/features/account/login-redirect";
-import { FailedPage, NotFoundPage } from "./failed";
 import { Login } from "@/features/account/login-page";
-import { Shell } from "./shell";
+import { safeNext } from "@/features/account/login-redirect";
+import { accountQuery, userOf } from "@/features/account/queries";
+import { loadCode, readSession } from "@/features/sessions/load";
+import { TABS, type Tab } from "@/features/sessions/session-search";
 import { SessionsPage } from "@/features/sessions/sessions-page";
 import { keepDraftsOf } from "@/ui/drafts";
-import { loadCode, readSession } from "@/features/sessions/load";
-import { TABS, type Tab } from "@/features/sessions/tabs";
 import { keepSpots } from "@/ui/return-place";
+import { FailedPage, NotFoundPage } from "./failed";
+import { Shell } from "./shell";
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage });
 
@@ -49,8 +49,11 @@ const shell = createRoute({
 
 /** Return these parts of an address's query that are texts with something in them. */
 function texts<K extends string>(search: Record<string, unknown>, ...names: K[]): Partial<Record<K, string>> {
-  // A text of digits only is read as a number.
-  const given = names.flatMap((name) => (search[name] === undefined || search[name] === "" ? [] : [[name, String(search[name])]]));
+  const given = names.flatMap((name) => {
+    const value = search[name];
+    // A text of digits only is read as a number.
+    return typeof value === "number" || (typeof value === "string" && value !== "") ? [[name, String(value)]] : [];
+  });
   return Object.fromEntries(given) as Partial<Record<K, string>>;
 }
 
@@ -87,7 +90,7 @@ const session = createRoute({
   },
   validateSearch: (search: Record<string, unknown>): { tab?: Tab; path?: string } => ({
     ...(TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {}),
-    ...(search.tab === "files" && search.path ? { path: String(search.path) } : {}),
+    ...(search.tab === "files" ? texts(search, "path") : {}),
   }),
 });
 const account = createRoute({
@@ -124,7 +127,19 @@ const nowhere = createRoute({ getParentRoute: () => shell, path: "/$", component
 export const router = createRouter({
   routeTree: root.addChildren([
     login,
-    shell.addChildren([sessions, inbox, machines, machine, session, history, webhooks, webhook, device, account, nowhere]),
+    shell.addChildren([
+      sessions,
+      inbox,
+      machines,
+      machine,
+      session,
+      history,
+      webhooks,
+      webhook,
+      device,
+      account,
+      nowhere,
+    ]),
   ]),
   basepath: BASE_PATH,
   defaultPreload: "intent",

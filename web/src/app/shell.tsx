@@ -15,26 +15,27 @@ import {
   type LucideIcon,
 } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
-import { api, ApiError, BASE, explain, onRefusal } from "@/api/client";
-import { keys } from "@/api/query-keys";
-import { FleetProvider } from "@/features/sessions/fleet";
-import { useLimited } from "@/api/rate-limit-wait";
-import { accountQuery, userOf } from "@/features/account/queries";
-import { questionsQuery } from "@/features/inbox/queries";
+import { api, ApiError, BASE, onRefusal } from "@/api/client";
 import { queryClient } from "@/api/query-client";
+import { keys } from "@/api/query-keys";
+import { useRateLimitWait } from "@/api/rate-limit-wait";
+import { useAction } from "@/api/use-action";
+import { accountQuery, userOf } from "@/features/account/queries";
+import { usePasswordPrompt } from "@/features/account/use-password-prompt";
+import { questionsQuery } from "@/features/inbox/queries";
+import { FleetProvider } from "@/features/sessions/fleet";
 import { closeLive, openLive, useLost } from "@/live";
 import { announceUser } from "@/live/user";
-import { clearDrafts } from "@/ui/drafts";
 import { t } from "@/text";
 import { clockTime } from "@/text/format";
 import { cn } from "@/ui/cn";
+import { clearDrafts } from "@/ui/drafts";
 import { Notice } from "@/ui/feedback";
 import { Mark } from "@/ui/mark";
 import { Menu } from "@/ui/menu";
 import { SWITCHER_KEY } from "@/ui/platform";
 import { useWide } from "@/ui/use-wide";
 import { useShortcuts } from "./shortcuts";
-import { usePasswordPrompt } from "@/features/account/use-password-prompt";
 
 const PasswordPrompt = lazy(() => import("@/features/account/password-prompt"));
 const Switcher = lazy(() => import("./switcher"));
@@ -64,8 +65,7 @@ export function Shell() {
   const navigate = useNavigate();
   const prompt = usePasswordPrompt();
   const [open, setOpen] = useState<"switcher" | "keys">();
-  const [notLoggedOut, setNotLoggedOut] = useState<string>();
-  const logOut = useLogOut(setNotLoggedOut);
+  const { run: logOut, error: notLoggedOut, reset: forgetLogOut } = useLogOut();
   const wide = useWide();
 
   useEffect(() => {
@@ -86,8 +86,7 @@ export function Shell() {
       leave();
       closeLive();
     };
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each login
-  }, []);
+  }, [router, navigate, prompt.ask]);
 
   useShortcuts({ openSwitcher: () => setOpen("switcher"), openKeys: () => setOpen("keys") });
 
@@ -104,7 +103,7 @@ export function Shell() {
         <main id="content" tabIndex={-1} className="flex min-h-0 min-w-0 grow flex-col outline-none">
           <LostBanner />
           <LimitedBanner />
-          {notLoggedOut && <Notice className="m-3" text={notLoggedOut} onEnd={() => setNotLoggedOut(undefined)} />}
+          {notLoggedOut && <Notice className="m-3" text={notLoggedOut} onEnd={forgetLogOut} />}
           <div className="min-h-0 grow">
             <Outlet />
           </div>
@@ -123,23 +122,27 @@ export function Shell() {
 /** The number of open questions; what shows it is drawn again only when that changes. */
 const useWaiting = (): number => useQuery({ ...questionsQuery, select: (approvals) => approvals.length }).data ?? 0;
 
-/** Return what logs out; `onFailure` gets a sentence if the service has not ended the session. */
-function useLogOut(onFailure: (why: string | undefined) => void): () => void {
+/** Return what logs out; the service may refuse to end the session, which `error` says. */
+function useLogOut() {
   const router = useRouter();
-  async function logOut() {
-    onFailure(undefined);
-    try {
-      await api.post("/api/v1/auth/logout");
-    } catch (failure) {
-      // After 401 there is no session to end.
-      if (!(failure instanceof ApiError && failure.status === 401)) return onFailure(explain(failure));
-    }
-    closeLive();
-    queryClient.clear();
-    clearDrafts();
-    await router.navigate({ to: "/login", search: {} });
-  }
-  return () => void logOut();
+  return useAction(
+    async () => {
+      try {
+        await api.post("/api/v1/auth/logout");
+      } catch (failure) {
+        // After 401 there is no session to end.
+        if (!(failure instanceof ApiError && failure.status === 401)) throw failure;
+      }
+    },
+    {
+      onDone() {
+        closeLive();
+        queryClient.clear();
+        clearDrafts();
+        return router.navigate({ to: "/login", search: {} });
+      },
+    },
+  );
 }
 
 function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: () => void }) {
@@ -162,7 +165,13 @@ function Sidebar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: (
       </button>
       <nav aria-label={t("app.navigation")} className="space-y-0.5">
         {ENTRIES.map((entry) => (
-          <NavLink key={entry.to} entry={entry} waiting={waiting} className={row} active="bg-press text-text font-medium" />
+          <NavLink
+            key={entry.to}
+            entry={entry}
+            waiting={waiting}
+            className={row}
+            active="bg-press text-text font-medium"
+          />
         ))}
       </nav>
       <div className="mt-auto space-y-0.5">
@@ -210,7 +219,11 @@ function TabBar({ openSwitcher, logOut }: { openSwitcher: () => void; logOut: ()
           </>
         }
         items={[
-          { label: t("nav.search"), icon: <Search className="size-4 text-faint" aria-hidden />, onSelect: openSwitcher },
+          {
+            label: t("nav.search"),
+            icon: <Search className="size-4 text-faint" aria-hidden />,
+            onSelect: openSwitcher,
+          },
           ...ENTRIES.slice(TABS).map(({ to, label, icon: Icon }) => ({
             label,
             icon: <Icon className="size-4 text-faint" aria-hidden />,
@@ -244,9 +257,7 @@ function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active 
       <Icon className="size-4 max-md:size-5" aria-hidden />
       {label}
       {count > 0 && (
-        <span
-          className="rounded-full bg-waiting-soft px-1.5 text-xs font-semibold text-waiting tabular-nums ring-1 ring-waiting-line max-md:absolute max-md:top-1.5 max-md:left-1/2 max-md:ml-1.5 md:ml-auto"
-        >
+        <span className="rounded-full bg-waiting-soft px-1.5 text-xs font-semibold text-waiting tabular-nums ring-1 ring-waiting-line max-md:absolute max-md:top-1.5 max-md:left-1/2 max-md:ml-1.5 md:ml-auto">
           {count}
           <span className="sr-only"> {t("nav.waits", count)}</span>
         </span>
@@ -256,13 +267,14 @@ function NavLink({ entry: { to, label, icon: Icon }, waiting, className, active 
 }
 
 function LimitedBanner() {
-  const seconds = useLimited();
+  const seconds = useRateLimitWait();
   if (seconds === 0) return null;
   return (
     <div className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting">
       <Hourglass className="size-4 shrink-0" aria-hidden />
       <p>
-        <span role="alert">{t("limited.banner")}</span> <span className="tabular-nums">{t("limited.seconds", seconds)}</span>.
+        <span role="alert">{t("limited.banner")}</span>{" "}
+        <span className="tabular-nums">{t("limited.seconds", seconds)}</span>.
       </p>
     </div>
   );
@@ -272,7 +284,10 @@ function LostBanner() {
   const lost = useLost();
   if (!lost) return null;
   return (
-    <div role="alert" className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting">
+    <div
+      role="alert"
+      className="flex items-center gap-2 border-b border-waiting-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting"
+    >
       <WifiOff className="size-4 shrink-0" aria-hidden />
       {t("live.lost", clockTime(lost.lastAt ?? performance.timeOrigin))}
     </div>

@@ -1,5 +1,5 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useLayoutEffect, useRef } from "react";
+import { useEffectEvent, useLayoutEffect } from "react";
 import { isTyping } from "@/ui/is-typing";
 
 interface Handlers {
@@ -12,8 +12,8 @@ const SEQUENCE_MS = 1500;
 /** The keys that work on every page. */
 export function useShortcuts(handlers: Handlers): void {
   const navigate = useNavigate();
-  const latest = useRef(handlers);
-  latest.current = handlers;
+  const openSwitcher = useEffectEvent(handlers.openSwitcher);
+  const openKeys = useEffectEvent(handlers.openKeys);
   // An effect that runs later would miss a key that is pressed as soon as the page is shown.
   useLayoutEffect(() => {
     let goAt = 0;
@@ -21,7 +21,7 @@ export function useShortcuts(handlers: Handlers): void {
       if ((event.metaKey || event.ctrlKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
         if (event.target instanceof HTMLElement && event.target.closest(".xterm")) return;
         event.preventDefault();
-        latest.current.openSwitcher();
+        openSwitcher();
         return;
       }
       if (event.metaKey || event.ctrlKey || event.altKey || isTyping(event.target)) return;
@@ -32,7 +32,7 @@ export function useShortcuts(handlers: Handlers): void {
       else if (going && event.key === "m") void navigate({ to: "/machines" });
       else if (going && event.key === "h") void navigate({ to: "/history" });
       else if (event.key === "g") goAt = event.timeStamp;
-      else if (event.key === "?") latest.current.openKeys();
+      else if (event.key === "?") openKeys();
       else if (event.key === "/") {
         const filter = document.querySelector<HTMLInputElement>("[data-list-filter]");
         if (!filter) return;

@@ -1,13 +1,13 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
+import { machineState } from "@/features/machines/machine-state";
 import { useFleet } from "@/features/sessions/fleet";
 import { workplace } from "@/features/sessions/places";
 import { t, visible } from "@/text";
 import { cn } from "@/ui/cn";
 import { Dialog } from "@/ui/dialog";
-import { INPUT } from "@/ui/field";
+import { TextInput } from "@/ui/field";
 import { StatusMark } from "@/ui/status";
-import { machineState } from "@/features/machines/machine-state";
 
 interface Entry {
   key: string;
@@ -25,7 +25,11 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
   const { places, machines } = useFleet();
   const [text, setText] = useState("");
   const [selected, setSelected] = useState(0);
-  const page = (to: "/" | "/inbox" | "/machines" | "/history" | "/webhooks" | "/account", label: string, hint: string): Entry => ({
+  const page = (
+    to: "/" | "/inbox" | "/machines" | "/history" | "/webhooks" | "/account",
+    label: string,
+    hint: string,
+  ): Entry => ({
     ...{ key: to, group: t("switcher.pages"), label, hint },
     go: () => void navigate({ to }),
   });
@@ -57,11 +61,13 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
     })),
   ];
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = entries
-    .filter((entry) => words.every((word) => `${entry.label} ${entry.hint} ${entry.status}`.toLowerCase().includes(word)))
+  const matching = entries
+    .filter((entry) =>
+      words.every((word) => `${entry.label} ${entry.hint} ${entry.status}`.toLowerCase().includes(word)),
+    )
     .slice(0, 50);
-  const groups = [...new Set(found.map((entry) => entry.group))];
-  const at = Math.min(selected, found.length - 1);
+  const groups = [...new Set(matching.map((entry) => entry.group))];
+  const at = Math.min(selected, matching.length - 1);
   useEffect(() => void document.getElementById(`switcher-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
   const choose = (entry: Entry | undefined) => {
     if (!entry) return;
@@ -70,7 +76,7 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
   };
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title={t("switcher.title")} wide>
-      <input
+      <TextInput
         role="combobox"
         aria-label={t("switcher.label")}
         aria-expanded
@@ -78,37 +84,43 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
         aria-activedescendant={at >= 0 ? `switcher-${at}` : undefined}
         autoFocus
         placeholder={t("switcher.hint")}
-        className={INPUT}
         value={text}
         onChange={(event) => {
           setText(event.target.value);
           setSelected(0);
         }}
         onKeyDown={(event) => {
-          if (event.key === "ArrowDown") setSelected(Math.min(at + 1, found.length - 1));
+          if (event.key === "ArrowDown") setSelected(Math.min(at + 1, matching.length - 1));
           else if (event.key === "ArrowUp") setSelected(Math.max(at - 1, 0));
-          else if (event.key === "Enter") choose(found[at]);
+          else if (event.key === "Enter") choose(matching[at]);
           else return;
           event.preventDefault();
         }}
       />
-      <div id="switcher-list" role="listbox" aria-label={t("switcher.title")} className="-mx-2 mt-2 max-h-[min(26rem,55dvh)] overflow-y-auto">
+      <div
+        id="switcher-list"
+        role="listbox"
+        aria-label={t("switcher.title")}
+        className="-mx-2 mt-2 max-h-[min(26rem,55dvh)] overflow-y-auto"
+      >
         {groups.map((group) => (
           <div key={group} role="group" aria-label={group}>
             <p aria-hidden className="px-2 pt-2 pb-1 text-xs text-faint">
               {group}
             </p>
-            {found.map((entry, i) =>
+            {matching.map((entry, i) =>
               entry.group !== group ? null : (
-                <div
+                <button
                   key={entry.key}
+                  type="button"
+                  tabIndex={-1}
                   id={`switcher-${i}`}
                   role="option"
                   aria-selected={i === at}
                   onPointerMove={() => setSelected(i)}
                   onClick={() => choose(entry)}
                   className={cn(
-                    "flex h-9 cursor-pointer items-center gap-2 rounded-md px-2 text-sm pointer-coarse:h-11",
+                    "flex h-9 w-full items-center text-left gap-2 rounded-md px-2 text-sm pointer-coarse:h-11",
                     i === at && "bg-hover",
                   )}
                 >
@@ -116,13 +128,13 @@ export default function Switcher({ onClose }: { onClose: () => void }) {
                   <span className="truncate">{entry.label}</span>
                   {entry.status && <span className="sr-only">{entry.status}</span>}
                   <span className="ml-auto max-w-1/2 shrink-0 truncate pl-2 text-xs text-faint">{entry.hint}</span>
-                </div>
+                </button>
               ),
             )}
           </div>
         ))}
       </div>
-      {found.length === 0 && <p className="py-6 text-center text-sm text-soft">{t("switcher.none")}</p>}
+      {matching.length === 0 && <p className="py-6 text-center text-sm text-soft">{t("switcher.none")}</p>}
     </Dialog>
   );
 }

@@ -15,7 +15,8 @@ const frame = (event: string, payload: object) => ({
   data: JSON.stringify({ event, daemonId: "m", targetId: "m:session:s", timestamp: 1, payload }),
 });
 
-const message = (index: number, content = "") => frame("chat:message", { message: { id: `m${index}`, index, content } });
+const message = (index: number, content = "") =>
+  frame("chat:message", { message: { id: `m${index}`, index, content } });
 
 /** Show a query; return how often it is read, and what answers the oldest of its open requests. */
 function show(client: QueryClient, queryKey: QueryKey) {
@@ -37,15 +38,21 @@ afterEach(() => {
 
 test("a session takes its own place, a new one the first, an ended one none", () => {
   const list = [session({ id: "a" }), session()];
-  expect(withSession(list, session({ status: "error" }), false).map((one) => one.status)).toEqual(["idle", "error"]);
+  expect(withSession(list, session({ status: "error" }), false).map((event) => event.status)).toEqual([
+    "idle",
+    "error",
+  ]);
   expect(withSession(list, session({ id: "new" }), false)[0]?.id).toBe("new");
-  expect(withSession(list, session(), true).map((one) => one.id)).toEqual(["a"]);
+  expect(withSession(list, session(), true).map((event) => event.id)).toEqual(["a"]);
 });
 
 test("an answered question leaves the inbox with the session that no longer has it", () => {
   const client = new QueryClient();
   client.setQueryData(keys.sessions(), [session({ pendingAction: question })]);
-  client.setQueryData(keys.questions(), [{ action: question, sessionId: "s" }, { action: { id: "other" }, sessionId: "t" }]);
+  client.setQueryData(keys.questions(), [
+    { action: question, sessionId: "s" },
+    { action: { id: "other" }, sessionId: "t" },
+  ]);
   applyFrame(client, frame("session:updated", { session: session() }));
   expect(client.getQueryData(keys.questions())).toEqual([{ action: { id: "other" }, sessionId: "t" }]);
   expect(client.getQueryData<Session[]>(keys.sessions())?.[0]?.pendingAction).toBeNull();
@@ -81,7 +88,10 @@ test("what is out of date stays so when an event changes it", () => {
   client.setQueryData(keys.machine("m"), { connected: false, sessions: [] });
   applyFrame(client, frame("machine:connected", {}));
   applyFrame(client, frame("session:updated", { session: session() }));
-  expect(client.getQueryState(keys.machine("m"))).toMatchObject({ isInvalidated: true, data: { sessions: [{ id: "s" }] } });
+  expect(client.getQueryState(keys.machine("m"))).toMatchObject({
+    isInvalidated: true,
+    data: { sessions: [{ id: "s" }] },
+  });
 });
 
 test("a chat with a message that an event has only the beginning of is read again when it is shown", () => {
@@ -103,7 +113,10 @@ test("a first read that events overtake ends, and one more follows it", async ()
   expect(client.getQueryData<Chat>(keys.chat("m:session:s"))?.messages).toHaveLength(1);
   expect(reads()).toBe(2);
   await answer({ messages: [0, 1, 2].map((index) => ({ id: `m${index}`, index })), totalMessages: 3 });
-  expect(client.getQueryState(keys.chat("m:session:s"))).toMatchObject({ isInvalidated: false, data: { totalMessages: 3 } });
+  expect(client.getQueryState(keys.chat("m:session:s"))).toMatchObject({
+    isInvalidated: false,
+    data: { totalMessages: 3 },
+  });
   expect(reads()).toBe(2);
 });
 
@@ -111,10 +124,10 @@ test.each([
   ["a new question", frame("session:updated", { session: session({ pendingAction: question }) })],
   ["an answered question", frame("session:updated", { session: session() })],
   ["a gap in the stream", { id: undefined, event: "stream:ready", data: '{"resume":"fresh"}' }],
-])("the inbox is read once more after %s during its first read", async (_, one) => {
+])("the inbox is read once more after %s during its first read", async (_, event) => {
   const client = new QueryClient();
   const { reads, answer } = show(client, keys.questions());
-  applyFrame(client, one);
+  applyFrame(client, event);
   vi.runAllTimers();
   expect(reads()).toBe(1);
   await answer([]);
@@ -126,12 +139,16 @@ test.each([
   frame("session:updated", { more: true }),
   frame("planet:landed", { session: null }),
   frame("chat:unknown", { message: { kind: "hologram" } }),
-  { id: "1", event: "session:updated", data: JSON.stringify({ event: "session:updated", daemonId: "m", targetId: "t" }) },
+  {
+    id: "1",
+    event: "session:updated",
+    data: JSON.stringify({ event: "session:updated", daemonId: "m", targetId: "t" }),
+  },
   { id: "1", event: "machine:upgraded", data: JSON.stringify({ event: "machine:upgraded", daemonId: "m" }) },
   { id: "1", event: "stream:news", data: "not JSON" },
-])("what only a newer service has breaks nothing: %j", (one) => {
+])("what only a newer service has breaks nothing: %j", (event) => {
   const client = new QueryClient();
   client.setQueryData(keys.sessions(), [session()]);
-  applyFrame(client, one);
+  applyFrame(client, event);
   expect(client.getQueryData<Session[]>(keys.sessions())).toHaveLength(1);
 });

@@ -137,7 +137,7 @@ function applySession(client: QueryClient, daemonId: string, session: Session, e
   patch<Session[]>(client, keys.sessions(), (sessions) => withSession(sessions, session, ended));
   applyQuestion(client, session, ended);
   patch<DaemonStatus>(client, keys.machine(daemonId), (machine) => {
-    const others = machine.sessions.filter((one) => one.id !== session.id);
+    const others = machine.sessions.filter((other) => other.id !== session.id);
     return { ...machine, sessions: ended ? others : [...others, session] };
   });
   if (ended) {
@@ -155,18 +155,18 @@ function applySession(client: QueryClient, daemonId: string, session: Session, e
 
 /** Return the running sessions with this one in its place, or without it if it has ended. */
 export function withSession(sessions: readonly Session[], session: Session, ended: boolean): Session[] {
-  if (ended) return sessions.filter((one) => one.id !== session.id);
-  const known = sessions.some((one) => one.id === session.id);
-  return known ? sessions.map((one) => (one.id === session.id ? session : one)) : [session, ...sessions];
+  if (ended) return sessions.filter((other) => other.id !== session.id);
+  const listed = sessions.some((other) => other.id === session.id);
+  return listed ? sessions.map((other) => (other.id === session.id ? session : other)) : [session, ...sessions];
 }
 
 /** Take an answered question out of the inbox at once; a new one is read with its machine's name. */
 function applyQuestion(client: QueryClient, session: Session, ended: boolean): void {
   const question = ended ? undefined : session.pendingAction?.id;
   const open = client.getQueryData<Approval[]>(keys.questions());
-  const stays = (one: Approval) => one.sessionId !== session.id || one.action.id === question;
+  const stays = (other: Approval) => other.sessionId !== session.id || other.action.id === question;
   if (!open?.every(stays)) patch<Approval[]>(client, keys.questions(), (approvals) => approvals.filter(stays));
-  if (open && question !== undefined && !open.some((one) => one.action.id === question)) {
+  if (open && question !== undefined && !open.some((other) => other.action.id === question)) {
     reread(client, keys.questions());
   }
 }

@@ -39,17 +39,17 @@ class Deltas {
     const drafts = this.writing.get(delta.targetId) ?? new Map<string, Entry>();
     this.writing.set(delta.targetId, drafts);
     const { messageId, revision } = delta;
-    const known = drafts.get(messageId);
+    const entry = drafts.get(messageId);
     if (delta.op === "replace") {
       drafts.set(messageId, { messageId, revision, text: delta.text, broken: false });
-    } else if (known ? known.broken || revision <= known.revision : false) {
+    } else if (entry ? entry.broken || revision <= entry.revision : false) {
       return true;
     } else if (delta.op !== "append") {
       drafts.set(messageId, { messageId, revision, text: "", broken: true }); // of a newer service
       this.changed(delta.targetId);
       return false;
-    } else if (known ? revision === known.revision + 1 : revision <= FIRST_REVISION) {
-      drafts.set(messageId, { messageId, revision, text: (known?.text ?? "") + delta.text, broken: false });
+    } else if (entry ? revision === entry.revision + 1 : revision <= FIRST_REVISION) {
+      drafts.set(messageId, { messageId, revision, text: (entry?.text ?? "") + delta.text, broken: false });
     } else {
       drafts.set(messageId, { messageId, revision, text: "", broken: true });
       this.changed(delta.targetId);

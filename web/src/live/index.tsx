@@ -41,9 +41,12 @@ export function useLost(): LiveState | undefined {
   const state = useLive();
   const [lost, setLost] = useState(false);
   useEffect(() => {
-    if (state.live) return setLost(false);
+    if (state.live) return;
     const timer = setTimeout(() => setLost(true), 2500);
-    return () => clearTimeout(timer);
+    return () => {
+      clearTimeout(timer);
+      setLost(false);
+    };
   }, [state.live]);
   return lost && !state.live ? state : undefined;
 }

@@ -10,7 +10,11 @@ class Leader {
   asked = 0;
 
   readonly locks = {
-    request(name: string, options: { steal?: boolean; signal?: AbortSignal }, lead: () => Promise<void>): Promise<void> {
+    request(
+      name: string,
+      options: { steal?: boolean; signal?: AbortSignal },
+      lead: () => Promise<void>,
+    ): Promise<void> {
       names.push(name);
       if (options.steal) return lead();
       return new Promise((_, refuse) => options.signal?.addEventListener("abort", () => refuse(new Error("aborted"))));

@@ -22,10 +22,7 @@ export interface LiveState {
 }
 
 type Note =
-  | { type: "frame"; frame: Frame }
-  | { type: "state"; state: LiveState }
-  | { type: "join" }
-  | { type: "unauthorized" };
+  { type: "frame"; frame: Frame } | { type: "state"; state: LiveState } | { type: "join" } | { type: "unauthorized" };
 
 export interface Live {
   state(): LiveState;

@@ -7,7 +7,7 @@ const message = (index: number, content = `${index}`): Message => ({
   ...{ role: "assistant", kind: "text", tool: null, source: null },
 });
 const chat = (...indexes: number[]) => ({ messages: indexes.map((i) => message(i)), totalMessages: 9 });
-const indexes = (of: { messages: Message[] }) => of.messages.map((one) => one.index);
+const indexes = (of: { messages: Message[] }) => of.messages.map((message) => message.index);
 
 test("a message goes where its index says, once", () => {
   expect(indexes(withMessage(chat(3, 4), message(5)))).toEqual([3, 4, 5]);

@@ -16,7 +16,7 @@ async function follow(responses: Response[]): Promise<{ asked: string[]; said: s
     cursor: undefined,
     signal: stop.signal,
     async fetch(url) {
-      asked.push(String(url).replace(/.*\?/, ""));
+      asked.push((url as URL).search.slice(1));
       const response = responses.shift();
       if (response) return response;
       stop.abort();
@@ -47,7 +47,8 @@ test.each([
   expect(said.at(-1)).toBe("unauthorized");
 });
 
-const STREAM = 'event: stream:ready\ndata: {"resume":"fresh"}\n\n: comment\nid: 42\r\nevent: agent:error\r\ndata: a\r\ndata: b\r\n\r\n';
+const STREAM =
+  'event: stream:ready\ndata: {"resume":"fresh"}\n\n: comment\nid: 42\r\nevent: agent:error\r\ndata: a\r\ndata: b\r\n\r\n';
 const FRAMES = [
   { id: undefined, event: "stream:ready", data: '{"resume":"fresh"}' },
   { id: "42", event: "agent:error", data: "a\nb" },

@@ -1,6 +1,6 @@
 import type { ApiError } from "outrider-client";
-import { pageFetch } from "@/api/page-secret";
 import { backoff, frames, pause, type Frame } from "outrider-client/stream";
+import { pageFetch } from "@/api/page-secret";
 
 const REQUEST: RequestInit = { credentials: "same-origin", cache: "no-store" };
 

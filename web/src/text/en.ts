@@ -46,7 +46,8 @@ export const en = {
   "login.password": "Password",
   "login.submit": "Log in",
   "login.over": "Your session has ended. Log in to continue where you were; your text is kept.",
-  "login.hint": "The operator creates accounts: `outrider admin account create`. `outrider up` prints the email and password in its terminal.",
+  "login.hint":
+    "The operator creates accounts: `outrider admin account create`. `outrider up` prints the email and password in its terminal.",
 
   "recent.title": "Confirm your password",
   "recent.why": "This action needs a login that is at most ten minutes old.",
@@ -121,7 +122,8 @@ export const en = {
   "machines.filter": "Filter machines",
   "machines.figures": (n: number) => `The figures of the first ${n} are shown. Filter the list to see those of others.`,
   "machines.load": "Load",
-  "machines.loadOf": (load: string, processors: number) => `${load} for ${count(processors, "processor", "processors")}`,
+  "machines.loadOf": (load: string, processors: number) =>
+    `${load} for ${count(processors, "processor", "processors")}`,
   "machines.overloaded": "overloaded",
   "machines.memory": "Memory",
   "machines.memoryUse": (used: string, total: string) => `${used} of ${total}`,
@@ -199,7 +201,8 @@ export const en = {
   "session.working": "is working",
   "session.error": "The last turn failed",
   "session.cut": "Show all of it",
-  "session.offline": (machine: string, since: string) => `${machine} is offline since ${since}. This is the last known state.`,
+  "session.offline": (machine: string, since: string) =>
+    `${machine} is offline since ${since}. This is the last known state.`,
 
   "session.plan": (done: number, all: number) => `Plan ${done} of ${all}`,
   "session.step.done": "done",
@@ -217,7 +220,8 @@ export const en = {
   "message.interrupt": "Interrupt",
   "message.sending": "Sending",
   "message.refused": (why: string) => `Not sent. ${why}`,
-  "message.unknown": "The service did not answer, so this may or may not have been sent. Check the chat before you send it again.",
+  "message.unknown":
+    "The service did not answer, so this may or may not have been sent. Check the chat before you send it again.",
   "message.waitsForAnswer":
     "The agent is waiting for your answer. Answer above, or use “Interrupt and send”. Your text stays here.",
   "message.hint": "Enter sends, Shift+Enter starts a new line",
@@ -329,7 +333,8 @@ export const en = {
   "webhooks.title": "Webhooks",
   "webhooks.new": "New webhook",
   "webhooks.none": "No webhook yet",
-  "webhooks.noneHint": "A webhook notifies your program when an agent asks, finishes or fails. Create one with the program's URL.",
+  "webhooks.noneHint":
+    "A webhook notifies your program when an agent asks, finishes or fails. Create one with the program's URL.",
   "webhooks.url": "URL",
   "webhooks.urlHint": "Events are sent to it by POST, signed with a secret that you see in the next step.",
   "webhooks.eventsLegend": "Events",
@@ -338,7 +343,8 @@ export const en = {
   "webhooks.chooseOne": "Choose at least one event.",
   "webhooks.create": "Create",
   "webhooks.created": "The webhook is created",
-  "webhooks.secretOnce": "This secret signs the deliveries. It is shown only once: store it where your program reads its secrets.",
+  "webhooks.secretOnce":
+    "This secret signs the deliveries. It is shown only once: store it where your program reads its secrets.",
   "webhooks.show": "Show the webhook",
   "webhooks.noDelivery": "nothing sent yet",
   "webhooks.one": "Webhook",
@@ -350,11 +356,16 @@ export const en = {
   "webhooks.resume": "Resume",
   "webhooks.replay": "Replay",
   "webhooks.replayTitle": "Deliver what has failed again?",
-  "webhooks.replayWhy": "Every delivery that has failed in the last 24 hours is sent once more, with the id that its event had.",
-  "webhooks.replayed": (n: number) => (n === 0 ? "No delivery has failed in the last 24 hours." : `${count(n, "delivery is", "deliveries are")} sent again.`),
+  "webhooks.replayWhy":
+    "Every delivery that has failed in the last 24 hours is sent once more, with the id that its event had.",
+  "webhooks.replayed": (n: number) =>
+    n === 0
+      ? "No delivery has failed in the last 24 hours."
+      : `${count(n, "delivery is", "deliveries are")} sent again.`,
   "webhooks.rotate": "Rotate secret",
   "webhooks.rotateTitle": "Rotate the secret?",
-  "webhooks.rotateWhy": "A new secret is made. For 24 hours deliveries are signed with both, then only with the new one.",
+  "webhooks.rotateWhy":
+    "A new secret is made. For 24 hours deliveries are signed with both, then only with the new one.",
   "webhooks.rotated": "The new secret",
   "webhooks.delete": "Delete",
   "webhooks.deleteTitle": "Delete this webhook?",

@@ -23,7 +23,12 @@ export function shortAge(at: number, now: number): string {
 
 /** Return a duration in seconds with its two largest units: `3d 4h`. */
 export function duration(seconds: number): string {
-  const units: [string, number][] = [["d", 86_400], ["h", 3600], ["m", 60], ["s", 1]];
+  const units: [string, number][] = [
+    ["d", 86_400],
+    ["h", 3600],
+    ["m", 60],
+    ["s", 1],
+  ];
   const parts: string[] = [];
   let rest = Math.max(0, Math.floor(seconds));
   for (const [unit, size] of units) {

@@ -14,8 +14,9 @@ test.each([
   [" ", "⟨U+0020⟩"],
 ])("%j is shown as %j", (text, shown) => expect(visible(text)).toBe(shown));
 
-test.each(["two lines\n\tand a tab", "déjà — “vu” 漢字 שלום", "👩‍💻 ❤️ 👩🏽‍🚀 ❤️‍🔥 1️⃣", "می‌خواهم क्‍ष"])("%j stays as it is", (text) =>
-  expect(visible(text)).toBe(text),
+test.each(["two lines\n\tand a tab", "déjà — “vu” 漢字 שלום", "👩‍💻 ❤️ 👩🏽‍🚀 ❤️‍🔥 1️⃣", "می‌خواهم क्‍ष"])(
+  "%j stays as it is",
+  (text) => expect(visible(text)).toBe(text),
 );
 
 test("a character is shown in the same way whatever stands beside it", () => {

@@ -28,7 +28,8 @@ export function visible(text: string): string {
   if (/^ +$/.test(text)) return [...text].map(mark).join(""); // not to be without a name
   if (COMMON.test(text)) return text;
   either ??= pattern();
-  return text.replace(either, (found, shape?: string) => shape ?? [...found].map(mark).join(""));
+  return text.replace(either, (match, shape?: string) => shape ?? [...match].map(mark).join(""));
 }
 
-const mark = (character: string) => `⟨U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+const mark = (character: string) =>
+  `⟨U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;

@@ -8,5 +8,7 @@ test("of classes that contradict each other, the later one stays", () => {
 });
 
 test("a size of text and a colour do not contradict each other", () => {
-  expect(cn("text-sm text-on-accent border border-bad-line bg-bad-soft")).toBe("text-sm text-on-accent border border-bad-line bg-bad-soft");
+  expect(cn("text-sm text-on-accent border border-bad-line bg-bad-soft")).toBe(
+    "text-sm text-on-accent border border-bad-line bg-bad-soft",
+  );
 });

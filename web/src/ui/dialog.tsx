@@ -1,8 +1,9 @@
 import { AlertDialog } from "@base-ui/react/alert-dialog";
 import { Dialog as Base } from "@base-ui/react/dialog";
+import type { QueryKey } from "@tanstack/react-query";
 import { X } from "lucide-react";
-import { useState, type ReactNode, type RefObject } from "react";
-import { explain } from "@/api/client";
+import type { ReactNode, RefObject } from "react";
+import { useAction } from "@/api/use-action";
 import { t } from "@/text";
 import { Button, buttonClass } from "./button";
 import { cn } from "./cn";
@@ -48,7 +49,9 @@ export function Dialog({ open, onOpenChange, title, children, wide, first, class
 
 /** The buttons at the end of a dialog's form: in view, however long the form is. */
 export const DialogActions = ({ children }: { children: ReactNode }) => (
-  <div className="sticky -bottom-4 -mx-4 -mb-4 flex justify-end bg-raised p-4 pt-3 sm:-bottom-5 sm:-mx-5 sm:-mb-5 sm:p-5 sm:pt-3">{children}</div>
+  <div className="sticky -bottom-4 -mx-4 -mb-4 flex justify-end bg-raised p-4 pt-3 sm:-bottom-5 sm:-mx-5 sm:-mb-5 sm:p-5 sm:pt-3">
+    {children}
+  </div>
 );
 
 interface ConfirmProps {
@@ -60,32 +63,31 @@ interface ConfirmProps {
   action: string;
   /** Ends when the service has done it; a refusal is shown in the open dialog. */
   onConfirm: () => Promise<unknown>;
+  /** What the action changes. */
+  changes?: QueryKey[];
   danger?: boolean;
   /** What else is asked for. */
   children?: ReactNode;
 }
 
-export function Confirm({ open, onOpenChange, title, why, action, onConfirm, danger = true, children }: ConfirmProps) {
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
-  async function confirm() {
-    setBusy(true);
-    setError(undefined);
-    try {
-      await onConfirm();
-      onOpenChange(false);
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
-  }
+export function Confirm({
+  open,
+  onOpenChange,
+  title,
+  why,
+  action,
+  onConfirm,
+  changes,
+  danger = true,
+  children,
+}: ConfirmProps) {
+  const { run, busy, error, reset } = useAction(onConfirm, { changes, onDone: () => onOpenChange(false) });
   return (
     <AlertDialog.Root
       open={open}
       onOpenChange={(next) => {
         if (busy) return; // the result is shown here
-        setError(undefined);
+        reset();
         onOpenChange(next);
       }}
     >
@@ -100,7 +102,7 @@ export function Confirm({ open, onOpenChange, title, why, action, onConfirm, dan
             <AlertDialog.Close className={buttonClass("plain")} disabled={busy}>
               {t("app.cancel")}
             </AlertDialog.Close>
-            <Button look={danger ? "danger" : "primary"} busy={busy} onClick={confirm}>
+            <Button look={danger ? "danger" : "primary"} busy={busy} onClick={() => run()}>
               {action}
             </Button>
           </div>

@@ -6,13 +6,13 @@ vi.mock("@/api/prefetch", () => ({ BASE_PATH: "/a/" }));
 const EMPTY = { url: "", all: true };
 
 beforeEach(() => {
-  const kept: Record<string, string> = { other: "stays", "outrider:draft:/b/:connect": "of another service" };
+  const storage: Record<string, string> = { other: "stays", "outrider:draft:/b/:connect": "of another service" };
   const methods = {
-    getItem: (key: string) => kept[key] ?? null,
-    setItem: (key: string, value: string) => void (kept[key] = value),
-    removeItem: (key: string) => void delete kept[key],
+    getItem: (key: string) => storage[key] ?? null,
+    setItem: (key: string, value: string) => void (storage[key] = value),
+    removeItem: (key: string) => void delete storage[key],
   };
-  vi.stubGlobal("sessionStorage", new Proxy(kept, { get: (_, name) => methods[name as keyof typeof methods] }));
+  vi.stubGlobal("sessionStorage", new Proxy(storage, { get: (_, name) => methods[name as keyof typeof methods] }));
 });
 
 test("what was typed is read again, until it is sent", () => {

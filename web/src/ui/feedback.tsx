@@ -1,5 +1,5 @@
 import { Info, TriangleAlert } from "lucide-react";
-import { useEffect, type ReactNode } from "react";
+import { useEffect, useEffectEvent, type ReactNode } from "react";
 import { cn } from "./cn";
 import { InlineCode } from "./inline-code";
 
@@ -22,18 +22,25 @@ export function Alert({ children, neutral, className }: AlertProps) {
       )}
     >
       <Icon className="mt-0.5 size-4 shrink-0" aria-hidden />
-      <div className="min-w-0 wrap-anywhere">{typeof children === "string" ? <InlineCode text={children} /> : children}</div>
+      <div className="min-w-0 wrap-anywhere">
+        {typeof children === "string" ? <InlineCode text={children} /> : children}
+      </div>
     </div>
   );
 }
 
 /** A sentence about what is not there any more; `onEnd` is called when it has been there for 10 s. */
-export function Notice({ text, onEnd, neutral, className }: { text: string; onEnd: () => void } & Omit<AlertProps, "children">) {
+export function Notice({
+  text,
+  onEnd,
+  neutral,
+  className,
+}: { text: string; onEnd: () => void } & Omit<AlertProps, "children">) {
+  const end = useEffectEvent(onEnd);
   useEffect(() => {
-    const timer = setTimeout(onEnd, 10_000);
+    const timer = setTimeout(end, 10_000);
     return () => clearTimeout(timer);
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- the time begins with the sentence
-  }, [text]);
+  }, [text]); // the time begins with the sentence
   return (
     <Alert neutral={neutral} className={className}>
       {text}

@@ -1,10 +1,14 @@
 import { Search } from "lucide-react";
-import { useId, type InputHTMLAttributes, type Ref, type SelectHTMLAttributes } from "react";
+import { useId, type ComponentProps, type InputHTMLAttributes, type Ref, type SelectHTMLAttributes } from "react";
 import { t } from "@/text";
 import { cn } from "./cn";
 
 const LOOK = "min-w-0 rounded-md border border-line-strong bg-ground text-text hover:border-faint";
-export const INPUT = `${LOOK} h-8 w-full px-2.5 text-base pointer-coarse:h-10`;
+const INPUT = `${LOOK} h-8 w-full px-2.5 text-base pointer-coarse:h-10`;
+
+export const TextInput = ({ className, ...rest }: ComponentProps<"input">) => (
+  <input className={cn(INPUT, className)} {...rest} />
+);
 
 interface FieldProps extends InputHTMLAttributes<HTMLInputElement> {
   label: string;
@@ -19,7 +23,7 @@ export function Field({ label, hint, className, ...rest }: FieldProps) {
       <label htmlFor={id} className="mb-1 block text-sm font-medium">
         {label}
       </label>
-      <input id={id} className={INPUT} aria-describedby={hint ? `${id}-hint` : undefined} {...rest} />
+      <TextInput id={id} aria-describedby={hint ? `${id}-hint` : undefined} {...rest} />
       {hint && (
         <p id={`${id}-hint`} className="mt-1 text-xs text-faint">
           {hint}
@@ -49,7 +53,14 @@ export function Select({ label, inline, hint, className, children, ...rest }: Se
       <label htmlFor={id} className={inline ? "text-sm text-soft" : "mb-1 block text-sm font-medium"}>
         {label}
       </label>
-      <select id={id} className={cn(inline ? `${LOOK} h-7 max-w-40 pr-0.5 pl-1.5 text-sm pointer-coarse:h-9` : INPUT, "cursor-pointer")} {...rest}>
+      <select
+        id={id}
+        className={cn(
+          inline ? `${LOOK} h-7 max-w-40 pr-0.5 pl-1.5 text-sm pointer-coarse:h-9` : INPUT,
+          "cursor-pointer",
+        )}
+        {...rest}
+      >
         {children}
       </select>
       {hint && <p className="mt-1 text-xs text-faint">{hint}</p>}
@@ -86,11 +97,11 @@ export function SearchBox({ label, onChange, className, ...rest }: SearchProps) 
   return (
     <div className={cn("relative", className)}>
       <Search className="pointer-events-none absolute top-1/2 left-2 size-4 -translate-y-1/2 text-faint" aria-hidden />
-      <input
+      <TextInput
         type="search"
         aria-label={label}
         data-list-filter
-        className={cn(INPUT, "pl-8 text-sm [&::-webkit-search-cancel-button]:hidden")}
+        className={cn("pl-8 text-sm [&::-webkit-search-cancel-button]:hidden")}
         onChange={(event) => onChange(event.target.value)}
         onKeyDown={(event) => {
           if (event.key !== "Escape") return;

@@ -1,12 +1,31 @@
 import { Menu as Base } from "@base-ui/react/menu";
+import type { ReactNode } from "react";
 import { buttonClass } from "./button";
-import type { MenuProps } from "./menu";
+
+interface Item {
+  label: string;
+  icon?: ReactNode;
+  onSelect: () => void;
+}
+
+export interface MenuProps {
+  label: string;
+  trigger?: ReactNode;
+  items: Item[];
+  disabled?: boolean;
+  /** The look of the button, in place of that of other buttons. */
+  className?: string;
+}
 
 /** The open menu with its button. */
 export default function MenuPopup({ label, trigger, items, disabled, className }: MenuProps) {
   return (
     <Base.Root defaultOpen>
-      <Base.Trigger className={className ?? buttonClass(trigger ? "quiet" : "plain", !!trigger)} aria-label={label} disabled={disabled}>
+      <Base.Trigger
+        className={className ?? buttonClass(trigger ? "quiet" : "plain", !!trigger)}
+        aria-label={label}
+        disabled={disabled}
+      >
         {trigger ?? label}
       </Base.Trigger>
       <Base.Portal>

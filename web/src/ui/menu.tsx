@@ -1,22 +1,8 @@
-import { lazy, Suspense, useState, type ReactNode } from "react";
+import { lazy, Suspense, useState } from "react";
 import { buttonClass } from "./button";
+import type { MenuProps } from "./menu-popup";
 
 const MenuPopup = lazy(() => import("./menu-popup"));
-
-interface Item {
-  label: string;
-  icon?: ReactNode;
-  onSelect: () => void;
-}
-
-export interface MenuProps {
-  label: string;
-  trigger?: ReactNode;
-  items: Item[];
-  disabled?: boolean;
-  /** The look of the button, in place of that of other buttons. */
-  className?: string;
-}
 
 /** A button, named `label`, that opens a list of actions; what draws the list is loaded then. */
 export function Menu(props: MenuProps) {

@@ -24,7 +24,9 @@ export function Page({ title, actions, back, children }: PageProps) {
         </div>
         <div className="flex items-center gap-2">{actions}</div>
       </header>
-      <div data-page className="min-h-0 grow overflow-y-auto">{children}</div>
+      <div data-page className="min-h-0 grow overflow-y-auto">
+        {children}
+      </div>
     </div>
   );
 }

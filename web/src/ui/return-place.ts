@@ -23,7 +23,10 @@ export function keepSpots(router: AnyRouter): void {
     const key = fromLocation.state.__TSR_key;
     const page = scroller();
     if (key === undefined || !page) return;
-    spots.set(key, { top: page.scrollTop, row: document.activeElement?.closest("a[data-row]")?.getAttribute("href") ?? null });
+    spots.set(key, {
+      top: page.scrollTop,
+      row: document.activeElement?.closest("a[data-row]")?.getAttribute("href") ?? null,
+    });
     const [oldest] = spots.keys();
     if (spots.size > MOST && oldest !== undefined) spots.delete(oldest);
   });

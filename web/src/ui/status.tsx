@@ -1,4 +1,13 @@
-import { Circle, CircleCheck, CircleDashed, CircleHelp, CirclePause, CircleX, Loader, type LucideIcon } from "lucide-react";
+import {
+  Circle,
+  CircleCheck,
+  CircleDashed,
+  CircleHelp,
+  CirclePause,
+  CircleX,
+  Loader,
+  type LucideIcon,
+} from "lucide-react";
 import type { Delivery, SessionStatus } from "@/api/client";
 import { t } from "@/text";
 import { cn } from "./cn";
@@ -27,7 +36,8 @@ const STATES: Record<State, Known> = {
   offline: { icon: CircleDashed, look: "text-faint" },
 };
 
-const lookOf = (value: string): Known => (STATES as Record<string, Known>)[value] ?? { icon: Circle, look: "text-soft" };
+const lookOf = (value: string): Known =>
+  (STATES as Record<string, Known>)[value] ?? { icon: Circle, look: "text-soft" };
 
 /** The sign of a state, without its word. */
 export function StatusMark({ value }: { value: string }) {

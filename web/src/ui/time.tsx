@@ -8,6 +8,11 @@ const listeners = new Set<() => void>();
 const notifyAll = () => listeners.forEach((notify) => notify());
 let timer: ReturnType<typeof setInterval> | undefined;
 
+function tick(): void {
+  now = Date.now();
+  notifyAll();
+}
+
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   if (exact === "later") {
@@ -17,10 +22,8 @@ function subscribe(listener: () => void): () => void {
       notifyAll();
     }, 1000);
   }
-  timer ??= setInterval(() => {
-    now = Date.now();
-    notifyAll();
-  }, 20_000);
+  timer ??= setInterval(tick, 20_000);
+  if (listeners.size === 1) tick();
   return () => {
     listeners.delete(listener);
     if (listeners.size > 0) return;
@@ -35,7 +38,7 @@ export function Age({ at, className }: { at: number; className?: string }) {
   const hasTitle = useSyncExternalStore(subscribe, () => exact === "now");
   return (
     <time dateTime={new Date(at).toISOString()} title={hasTitle ? exactTime(at) : undefined} className={className}>
-      {shortAge(at, Math.max(current, Date.now() - 20_000))}
+      {shortAge(at, current)}
     </time>
   );
 }

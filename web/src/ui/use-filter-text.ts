@@ -6,7 +6,10 @@ const TYPING_MS = 250;
  * Return the text of a list's filter as it is typed, and what changes it. It follows the address,
  * which `write` changes as soon as the typing pauses.
  */
-export function useFilterText(inAddress = "", write: (text: string) => Promise<void>): [string, (text: string) => void] {
+export function useFilterText(
+  inAddress = "",
+  write: (text: string) => Promise<void>,
+): [string, (text: string) => void] {
   const [text, setText] = useState(inAddress);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const writing = useRef(0);

@@ -2,8 +2,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { keys } from "@/api/query-keys";
-import { accountQuery } from "./queries";
-import { queryClient } from "@/api/query-client";
+import { useAction } from "@/api/use-action";
 import { t, visible } from "@/text";
 import { number } from "@/text/format";
 import { Button } from "@/ui/button";
@@ -13,6 +12,7 @@ import { Alert, Skeleton } from "@/ui/feedback";
 import { Field } from "@/ui/field";
 import { Page } from "@/ui/page";
 import { Age } from "@/ui/time";
+import { accountQuery } from "./queries";
 
 const PAGE = 50;
 
@@ -62,7 +62,9 @@ function Plan() {
       <div>
         <dt className="text-xs text-faint">{t("account.usage")}</dt>
         <dd>{t("account.calls", number(calls), limit === null ? null : number(limit))}</dd>
-        {share !== undefined && <progress className="mt-1 h-1.5 w-full" value={share} aria-label={t("account.usage")} />}
+        {share !== undefined && (
+          <progress className="mt-1 h-1.5 w-full" value={share} aria-label={t("account.usage")} />
+        )}
       </div>
     </dl>
   );
@@ -109,11 +111,8 @@ function ApiKeys() {
         title={t("account.revokeTitle", visible(revoking?.name ?? ""))}
         why={t("account.revokeWhy")}
         action={t("account.revoke")}
-        onConfirm={async () => {
-          if (!revoking) return;
-          await api.delete("/api/v1/account/keys/{keyId}", { path: { keyId: revoking.id } });
-          await queryClient.invalidateQueries({ queryKey: keys.account() });
-        }}
+        changes={[keys.account()]}
+        onConfirm={() => api.delete("/api/v1/account/keys/{keyId}", { path: { keyId: revoking?.id ?? "" } })}
       />
     </Section>
   );
@@ -125,22 +124,13 @@ function SignedIn() {
     staleTime: 0,
     queryFn: async ({ signal }) => (await api.get("/api/v1/account/sessions", { signal })).sessions,
   });
-  const [busy, setBusy] = useState<string>();
-  const [error, setError] = useState<string>();
-  async function signOut(sessionId: string) {
-    setBusy(sessionId);
-    setError(undefined);
-    try {
-      await api.delete("/api/v1/account/sessions/{sessionId}", { path: { sessionId } });
-    } catch (failure) {
-      setError(explain(failure));
-    }
-    await sessions.refetch();
-    setBusy(undefined);
-  }
+  const signOut = useAction(
+    (sessionId: string) => api.delete("/api/v1/account/sessions/{sessionId}", { path: { sessionId } }),
+    { changes: [keys.logins()] },
+  );
   return (
     <Section title={t("account.signedIn")}>
-      {error && <Alert className="mb-2">{error}</Alert>}
+      {signOut.error && <Alert className="mb-2">{signOut.error}</Alert>}
       {sessions.error && <Alert className="mb-2">{explain(sessions.error)}</Alert>}
       {sessions.isPending && <Skeleton rows={1} />}
       {sessions.data && (
@@ -157,7 +147,7 @@ function SignedIn() {
                   <Age at={session.lastSeenAt} />
                 </div>
               </div>
-              <Button busy={busy === session.id} onClick={() => void signOut(session.id)}>
+              <Button busy={signOut.input === session.id} onClick={() => signOut.run(session.id)}>
                 {t("account.signOut")}
               </Button>
             </li>
@@ -171,25 +161,19 @@ function SignedIn() {
 function Password() {
   const [current, setCurrent] = useState("");
   const [next, setNext] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
   const [done, setDone] = useState(false);
-  async function submit(event: FormEvent) {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    setDone(false);
-    try {
-      await api.post("/api/v1/auth/password", { body: { current, new: next } });
+  const { run, busy, error } = useAction(() => api.post("/api/v1/auth/password", { body: { current, new: next } }), {
+    changes: [keys.logins()],
+    onDone() {
       setCurrent("");
       setNext("");
       setDone(true);
-      await queryClient.invalidateQueries({ queryKey: keys.logins() });
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
+    },
+  });
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    setDone(false);
+    run();
   }
   return (
     <Section title={t("account.password")}>
@@ -268,10 +252,20 @@ function Audit() {
                     {actionWords(record.action)}
                     <code className="ml-2 font-mono text-xs text-faint">{record.action}</code>
                   </td>
-                  <td className={cn("px-3 py-1.5 text-xs whitespace-nowrap tabular-nums", record.outcome >= 400 ? "text-bad" : "text-soft")}>
-                    {record.outcome >= 400 ? t("account.refused", record.outcome) : t("account.succeeded", record.outcome)}
+                  <td
+                    className={cn(
+                      "px-3 py-1.5 text-xs whitespace-nowrap tabular-nums",
+                      record.outcome >= 400 ? "text-bad" : "text-soft",
+                    )}
+                  >
+                    {record.outcome >= 400
+                      ? t("account.refused", record.outcome)
+                      : t("account.succeeded", record.outcome)}
                   </td>
-                  <td className="max-w-60 truncate px-3 py-1.5 font-mono text-xs text-faint" title={record.target ?? undefined}>
+                  <td
+                    className="max-w-60 truncate px-3 py-1.5 font-mono text-xs text-faint"
+                    title={record.target ?? undefined}
+                  >
                     {record.target}
                   </td>
                   <td className="px-3 py-1.5 text-xs text-faint">{record.address}</td>

@@ -1,15 +1,16 @@
 import { getRouteApi, useRouter } from "@tanstack/react-router";
 import { useEffect, useState, type FormEvent } from "react";
-import { api, explain } from "@/api/client";
+import { api } from "@/api/client";
 import { queryClient } from "@/api/query-client";
-import { safeNext } from "./login-redirect";
+import { useAction } from "@/api/use-action";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
-import { Field, PasswordField } from "@/ui/field";
 import { Alert } from "@/ui/feedback";
-import { useTitle } from "@/ui/page";
+import { Field, PasswordField } from "@/ui/field";
 import { InlineCode } from "@/ui/inline-code";
 import { Mark } from "@/ui/mark";
+import { useTitle } from "@/ui/page";
+import { safeNext } from "./login-redirect";
 
 const route = getRouteApi("/login");
 const ONCE = "#once=";
@@ -27,41 +28,30 @@ export function Login() {
   const router = useRouter();
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
-  const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
+  const { run, busy, error } = useAction((logIn: () => Promise<unknown>) => logIn(), {
+    onDone() {
+      // What another user may have seen before is not shown again.
+      queryClient.clear();
+      return router.navigate({ href: safeNext(next), replace: true });
+    },
+    onFailure: () => setPassword(""),
+  });
   useTitle(t("login.title"));
 
   useEffect(() => {
     const take = () => {
       const token = takeToken();
-      if (token) void enter(() => api.post("/api/v1/auth/link", { body: { token } }));
+      if (token) run(() => api.post("/api/v1/auth/link", { body: { token } }));
     };
     take();
     // A link opened in a tab that is at this page already changes only the fragment.
     window.addEventListener("hashchange", take);
     return () => window.removeEventListener("hashchange", take);
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each link
-  }, []);
+  }, [run]);
 
   function submit(event: FormEvent) {
     event.preventDefault();
-    void enter(() => api.post("/api/v1/auth/login", { body: { email, password } }));
-  }
-
-  async function enter(logIn: () => Promise<unknown>) {
-    setBusy(true);
-    setError(undefined);
-    try {
-      await logIn();
-    } catch (failure) {
-      setError(explain(failure));
-      setPassword("");
-      setBusy(false);
-      return;
-    }
-    // What another user may have seen before is not shown again.
-    queryClient.clear();
-    await router.navigate({ href: safeNext(next), replace: true });
+    run(() => api.post("/api/v1/auth/login", { body: { email, password } }));
   }
 
   return (

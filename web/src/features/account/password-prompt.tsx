@@ -1,5 +1,6 @@
 import { useState, type FormEvent } from "react";
-import { api, explain } from "@/api/client";
+import { api } from "@/api/client";
+import { useAction } from "@/api/use-action";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog } from "@/ui/dialog";
@@ -17,20 +18,14 @@ export default function PasswordPrompt({ finish }: { finish: (given: boolean) =>
 
 function PasswordForm({ finish }: { finish: (given: boolean) => void }) {
   const [password, setPassword] = useState("");
-  const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
-  async function submit(event: FormEvent) {
+  const { run, busy, error } = useAction(() => api.post("/api/v1/auth/reauthenticate", { body: { password } }), {
+    onDone: () => finish(true),
+    onFailure: () => setPassword(""),
+  });
+  function submit(event: FormEvent) {
     event.preventDefault();
     event.stopPropagation();
-    setBusy(true);
-    try {
-      await api.post("/api/v1/auth/reauthenticate", { body: { password } });
-      finish(true);
-    } catch (failure) {
-      setError(explain(failure));
-      setPassword("");
-      setBusy(false);
-    }
+    run();
   }
   return (
     <form onSubmit={submit} className="space-y-4">

@@ -1,13 +1,14 @@
 import { useNavigate } from "@tanstack/react-router";
 import { CircleCheck, Loader2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
-import { api, BASE, explain } from "@/api/client";
-import { keepDraft, readDraft } from "@/ui/drafts";
+import { api, BASE } from "@/api/client";
+import { useAction } from "@/api/use-action";
 import { t, visible } from "@/text";
 import { clockTime } from "@/text/format";
 import { Button } from "@/ui/button";
 import { CopyButton } from "@/ui/copy";
 import { Dialog } from "@/ui/dialog";
+import { keepDraft, readDraft } from "@/ui/drafts";
 import { Alert } from "@/ui/feedback";
 import { Field } from "@/ui/field";
 import { connectCommands } from "./connect-commands";
@@ -25,8 +26,6 @@ const DRAFT = "connect";
 export default function Connect({ onClose }: { onClose: () => void }) {
   const [code, setCode] = useState<Code>();
   const [nickname, setNickname] = useState(() => readDraft(DRAFT));
-  const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
   const name = useRef<HTMLInputElement>(null);
 
   useEffect(() => keepDraft(DRAFT, nickname), [nickname]);
@@ -35,18 +34,8 @@ export default function Connect({ onClose }: { onClose: () => void }) {
     onClose();
   };
 
-  /** Each code is a credential and a record in the audit: it is made when somebody wants the commands. */
-  async function getCode() {
-    setBusy(true);
-    setError(undefined);
-    try {
-      setCode(await api.post("/api/v1/auth/enroll/code", { body: {} }));
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
-  }
+  // Each code is a credential and a record in the audit: it is made when somebody wants the commands.
+  const { run, busy, error } = useAction(() => api.post("/api/v1/auth/enroll/code", { body: {} }), { onDone: setCode });
 
   return (
     <Dialog open onOpenChange={(open) => !open && close()} title={t("connect.title")} wide first={name}>
@@ -54,7 +43,7 @@ export default function Connect({ onClose }: { onClose: () => void }) {
         className="space-y-4"
         onSubmit={(event) => {
           event.preventDefault();
-          if (!code) void getCode();
+          if (!code) run();
         }}
       >
         <Field
@@ -76,7 +65,7 @@ export default function Connect({ onClose }: { onClose: () => void }) {
       </form>
       {code && (
         <div className="mt-4">
-          <Waiting key={code.code} code={code} nickname={nickname.trim()} onClose={close} again={() => void getCode()} />
+          <Waiting key={code.code} code={code} nickname={nickname.trim()} onClose={close} again={() => run()} />
         </div>
       )}
     </Dialog>
@@ -106,7 +95,10 @@ function Waiting({ code, nickname, onClose, again }: WaitingProps) {
         <Command key={text} text={text} />
       ))}
       <p className="text-xs text-faint">{t("connect.install")}</p>
-      <div aria-live="polite" className="flex min-h-8 items-center justify-between gap-3 border-t border-line pt-4 text-sm">
+      <div
+        aria-live="polite"
+        className="flex min-h-8 items-center justify-between gap-3 border-t border-line pt-4 text-sm"
+      >
         {joined ? (
           <>
             <span className="flex items-center gap-2 text-good">

@@ -4,6 +4,7 @@ import { CircleCheck, CircleSlash, Loader2, TriangleAlert } from "lucide-react";
 import { useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { keys } from "@/api/query-keys";
+import { useAction } from "@/api/use-action";
 import { t, visible } from "@/text";
 import { exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
@@ -62,10 +63,14 @@ function Enter({ onCode }: { onCode: (code: string) => void }) {
   );
 }
 
+type Decision = "approve" | "reject";
+
 function Waiting({ code }: { code: string }) {
-  const [busy, setBusy] = useState<"approve" | "reject">();
-  const [error, setError] = useState<string>();
-  const [decided, setDecided] = useState<"approve" | "reject">();
+  const [decided, setDecided] = useState<Decision>();
+  const decide = useAction(
+    (action: Decision) => api.post("/api/v1/auth/device/approve", { body: { userCode: code, action } }),
+    { onDone: (_, action) => setDecided(action) },
+  );
   const device = useQuery({
     queryKey: keys.device(code),
     staleTime: 0,
@@ -75,19 +80,6 @@ function Waiting({ code }: { code: string }) {
     queryFn: ({ signal }) => api.get("/api/v1/auth/device", { query: { userCode: code }, signal }),
   });
   const machine = device.data;
-
-  async function decide(action: "approve" | "reject") {
-    setBusy(action);
-    setError(undefined);
-    try {
-      await api.post("/api/v1/auth/device/approve", { body: { userCode: code, action } });
-      setDecided(action);
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(undefined);
-    }
-  }
 
   if (!machine) {
     if (!device.error) return <Skeleton />;
@@ -134,12 +126,17 @@ function Waiting({ code }: { code: string }) {
       </dl>
       {machine.replaces && <Warning>{t("device.replaces", visible(machine.replaces.nickname))}</Warning>}
       <Warning>{t("device.warning")}</Warning>
-      {error && <Alert>{error}</Alert>}
+      {decide.error && <Alert>{decide.error}</Alert>}
       <div className="flex justify-end gap-2">
-        <Button busy={busy === "reject"} disabled={busy !== undefined} onClick={() => void decide("reject")}>
+        <Button busy={decide.input === "reject"} disabled={decide.busy} onClick={() => decide.run("reject")}>
           {t("device.reject")}
         </Button>
-        <Button look="primary" busy={busy === "approve"} disabled={busy !== undefined} onClick={() => void decide("approve")}>
+        <Button
+          look="primary"
+          busy={decide.input === "approve"}
+          disabled={decide.busy}
+          onClick={() => decide.run("approve")}
+        >
           {t("device.approve")}
         </Button>
       </div>

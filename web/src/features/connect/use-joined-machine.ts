@@ -13,5 +13,8 @@ export function useJoinedMachine(hostname?: string): Daemon | undefined {
   const [before, setBefore] = useState<ReadonlyMap<string, number | null>>();
   if (machines && !before) setBefore(new Map(machines.map(({ id, connectedAt }) => [id, connectedAt])));
   if (!machines || !before) return undefined;
-  return joinedSince(before, machines.filter((machine) => hostname === undefined || machine.hostname === hostname));
+  return joinedSince(
+    before,
+    machines.filter((machine) => hostname === undefined || machine.hostname === hostname),
+  );
 }

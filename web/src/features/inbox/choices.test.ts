@@ -9,7 +9,12 @@ const no = option("no", "reject_once");
 const never = option("never", "reject_always");
 
 test("a question with no kind twice is approved or rejected, once before always", () => {
-  expect(choicesOf([always, once, never, no])).toEqual({ kind: "approval", approve: once, reject: no, more: [always, never] });
+  expect(choicesOf([always, once, never, no])).toEqual({
+    kind: "approval",
+    approve: once,
+    reject: no,
+    more: [always, never],
+  });
   expect(choicesOf([always, never])).toMatchObject({ approve: always, reject: never, more: [] });
 });
 

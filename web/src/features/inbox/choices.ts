@@ -20,5 +20,10 @@ export function choicesOf(options: ActionOption[]): Choices {
   const reject = find("reject_once") ?? find("reject_always");
   const kinds = new Set(options.map((option) => option.kind));
   if (!approve || !reject || kinds.size < options.length) return { kind: "choice", options };
-  return { kind: "approval", approve, reject, more: options.filter((option) => option !== approve && option !== reject) };
+  return {
+    kind: "approval",
+    approve,
+    reject,
+    more: options.filter((option) => option !== approve && option !== reject),
+  };
 }

@@ -1,6 +1,6 @@
 import type { FileDiff } from "@/api/client";
-import { Dialog } from "@/ui/dialog";
 import { FileDiffs } from "@/ui/code/file-diffs";
+import { Dialog } from "@/ui/dialog";
 
 interface FullDiffProps {
   title: string;
@@ -11,7 +11,12 @@ interface FullDiffProps {
 /** An edit in a window of its own. */
 export default function FullDiff({ title, diff, onClose }: FullDiffProps) {
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={title} className="sm:top-[4vh] sm:max-h-[92vh] sm:max-w-5xl">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={title}
+      className="sm:top-[4vh] sm:max-h-[92vh] sm:max-w-5xl"
+    >
       <FileDiffs diffs={diff} />
     </Dialog>
   );

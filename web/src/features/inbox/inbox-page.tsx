@@ -1,15 +1,16 @@
 import { Link } from "@tanstack/react-router";
 import { Check, Inbox, X } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { useCallback, useEffect, useEffectEvent, useRef, useState } from "react";
 import { explain, type ActionOption } from "@/api/client";
 import { useFleet } from "@/features/sessions/fleet";
-import { ApprovalCard, subjectOf, useAnswer } from "./question-card";
-import { allows } from "./choices";
-import { withOpen, type Question } from "./questions";
 import { t, visible } from "@/text";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Page } from "@/ui/page";
 import { Age } from "@/ui/time";
+import { allows } from "./choices";
+import { QuestionCard, subjectOf } from "./question-card";
+import { withOpen, type Question } from "./questions";
+import { useAnswer } from "./use-answer";
 
 /**
  * Return every open question, and those that were answered since: they keep their place, as high as
@@ -20,14 +21,15 @@ function useQuestions(): { questions: Question[]; forget: () => void } {
   const [shown, setShown] = useState<Question[]>([]);
   const questions = withOpen(shown, approvals);
   if (questions !== shown) setShown(questions);
-  const forget = () => setShown((all) => (all.every(({ open }) => open) ? all : all.filter(({ open }) => open)));
-  const latest = useRef(forget);
-  latest.current = forget;
+  const forget = useCallback(
+    () => setShown((all) => (all.every(({ open }) => open) ? all : all.filter(({ open }) => open))),
+    [],
+  );
   useEffect(() => {
-    const onHide = () => document.hidden && latest.current();
+    const onHide = () => document.hidden && forget();
     document.addEventListener("visibilitychange", onHide);
     return () => document.removeEventListener("visibilitychange", onHide);
-  }, []);
+  }, [forget]);
   return { questions, forget };
 }
 
@@ -84,27 +86,30 @@ function InboxCard({ question: { approval, open }, name }: { question: Question;
   const { action, targetId, workspace } = approval;
   const answer = useAnswer(targetId, action);
   const card = useRef<HTMLLIElement>(null);
-  const height = useRef<number>(undefined);
-  const answeredHere = useRef(false);
-  answeredHere.current ||= answer.busy;
+  const [height, setHeight] = useState<number>();
+  const [answeredHere, setAnsweredHere] = useState(false);
+  if (answer.busy && !answeredHere) setAnsweredHere(true);
 
+  const passFocusOn = useEffectEvent((element: HTMLElement) => {
+    const focused = document.activeElement;
+    // After a key, the next card is scrolled to; a finger would find something else below it.
+    if (focused === element) focusNext(element, {});
+    else if (focused === document.body && answeredHere) focusNext(element, { preventScroll: true });
+  });
   useEffect(() => {
     const element = card.current;
     if (!open || !element) return;
-    const observer = new ResizeObserver(() => (height.current = element.offsetHeight));
+    const observer = new ResizeObserver(() => setHeight(element.offsetHeight));
     observer.observe(element);
     return () => {
       observer.disconnect();
-      const focused = document.activeElement;
-      // After a key, the next card is scrolled to; a finger would find something else below it.
-      if (focused === element) focusNext(element, {});
-      else if (focused === document.body && answeredHere.current) focusNext(element, { preventScroll: true });
+      passFocusOn(element);
     };
   }, [open]);
 
   if (!open) {
     return (
-      <li ref={card} tabIndex={-1} style={{ minHeight: height.current }} className="flex outline-none">
+      <li ref={card} tabIndex={-1} style={{ minHeight: height }} className="flex outline-none">
         <Answered given={answer.given} subject={subjectOf(action)} />
       </li>
     );
@@ -117,13 +122,9 @@ function InboxCard({ question: { approval, open }, name }: { question: Question;
       onKeyDown={answer.onKeyDown}
       className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
     >
-      <ApprovalCard action={action} name={name} answer={answer}>
+      <QuestionCard action={action} name={name} answer={answer}>
         <div className="mb-2 flex flex-wrap items-baseline gap-x-2.5 text-sm">
-          <Link
-            to="/sessions/$targetId"
-            params={{ targetId }}
-            className="min-w-0 truncate font-medium hover:underline"
-          >
+          <Link to="/sessions/$targetId" params={{ targetId }} className="min-w-0 truncate font-medium hover:underline">
             {visible(approval.title ?? approval.type)}
           </Link>
           <span className="truncate text-soft" title={workspace ? visible(workspace.path) : undefined}>
@@ -131,7 +132,7 @@ function InboxCard({ question: { approval, open }, name }: { question: Question;
           </span>
           <Age at={approval.createdAt} className="ml-auto text-xs text-soft" />
         </div>
-      </ApprovalCard>
+      </QuestionCard>
     </li>
   );
 }

@@ -1,101 +1,20 @@
 import { CircleHelp, Maximize2 } from "lucide-react";
-import { Fragment, lazy, Suspense, useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
-import { api, ApiError, explain, type ActionOption, type FileDiff, type PendingAction } from "@/api/client";
-import { keys } from "@/api/query-keys";
-import { queryClient } from "@/api/query-client";
+import { Fragment, lazy, Suspense, useEffect, useId, useRef, useState } from "react";
+import type { FileDiff, PendingAction } from "@/api/client";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
+import { FileDiffs } from "@/ui/code/file-diffs";
 import { Alert } from "@/ui/feedback";
-import { isTyping } from "@/ui/is-typing";
 import { Confirm } from "@/ui/lazy-confirm";
 import { Menu } from "@/ui/menu";
-import { allows, choicesOf } from "./choices";
-import { FileDiffs } from "@/ui/code/file-diffs";
-
-/** A question that comes so soon after an answer may take the place of the one that was answered. */
-const FOLLOWS_MS = 10_000;
-/** For how long such a question cannot be tapped: the tap may have been for the one before. */
-const SETTLING_MS = 1000;
-let answeredAt = -Infinity;
-
-/** Whether a question has just come, possibly under the finger that answered another one. */
-function useSettling(): boolean {
-  const [settling, setSettling] = useState(() => performance.now() - answeredAt < FOLLOWS_MS);
-  useEffect(() => {
-    if (!settling) return;
-    const timer = setTimeout(() => setSettling(false), SETTLING_MS);
-    return () => clearTimeout(timer);
-  }, [settling]);
-  return settling;
-}
-
-/**
- * Answer a question. The answer counts as given only when the service says so; the question leaves
- * the page with the event or the state that no longer has it.
- */
-export function useAnswer(targetId: string, action: PendingAction, onElsewhere?: (text: string) => void) {
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
-  /** A sentence that is no failure. */
-  const [hint, setHint] = useState<string>();
-  const [always, setAlways] = useState<ActionOption>();
-  const [given, setGiven] = useState<ActionOption>();
-  const settling = useSettling();
-  const choices = choicesOf(action.options);
-
-  async function give(option: ActionOption): Promise<void> {
-    setBusy(true);
-    setError(undefined);
-    setHint(undefined);
-    answeredAt = performance.now();
-    try {
-      await api.post("/api/v1/shortcuts/{ideId}/approve", {
-        path: { ideId: targetId },
-        body: { action: allows(option) ? "approve" : "reject", optionId: option.id, actionId: action.id },
-      });
-      setGiven(option);
-    } catch (failure) {
-      setBusy(false);
-      if (failure instanceof ApiError && failure.status === 409) {
-        // The card goes with its question; the sentence has to be read all the same.
-        if (onElsewhere) onElsewhere(t("approval.elsewhere"));
-        else setHint(t("approval.elsewhere"));
-      } else setError(explain(failure));
-    }
-    // Not awaited by the buttons: they stay disabled until the question has gone.
-    await Promise.all([
-      queryClient.invalidateQueries({ queryKey: keys.status(targetId) }),
-      queryClient.invalidateQueries({ queryKey: keys.questions() }),
-      queryClient.invalidateQueries({ queryKey: keys.sessions() }),
-    ]);
-    setBusy(false);
-  }
-
-  /** Choose an option; before one that holds from now on, ask. */
-  function choose(option: ActionOption): void {
-    if (option.kind === "allow_always") setAlways(option);
-    else void give(option);
-  }
-
-  /** The keys of a card that has the focus, or something in it. */
-  function onKeyDown(event: KeyboardEvent): void {
-    const { key } = event;
-    if (event.metaKey || event.ctrlKey || event.altKey || event.repeat || isTyping(event.target) || busy) return;
-    if (choices.kind === "choice") {
-      const option = /^[1-9]$/.test(key) ? choices.options[Number(key) - 1] : undefined;
-      if (option) choose(option);
-      else if (key === "a" || key === "r") setHint(t("approval.chooseByNumber"));
-    } else if (key === "a") choose(choices.approve);
-    else if (key === "r") choose(choices.reject);
-  }
-
-  return { busy, settling, error, hint, always, setAlways, given, give, choose, choices, onKeyDown };
-}
+import { hasAnswered, useAnswer } from "./use-answer";
 
 /** Return what a question is about, in one line. */
 export function subjectOf(action: PendingAction): string {
-  return visible(action.message.split("\n").find((line) => line.trim() !== "") ?? "").trim().slice(0, 120);
+  return visible(action.message.split("\n").find((line) => line.trim() !== "") ?? "")
+    .trim()
+    .slice(0, 120);
 }
 
 type Answering = ReturnType<typeof useAnswer>;
@@ -109,12 +28,15 @@ interface CardProps {
 }
 
 /** A pending action with its answers. */
-export function ApprovalCard({ action, name, answer, children }: CardProps) {
+export function QuestionCard({ action, name, answer, children }: CardProps) {
   const diff = action.diff ?? [];
   // What is not known of a change may be in the text.
   const changes = diff.length > 0 && diff.every(({ patch }) => patch !== "");
   return (
-    <section aria-label={t("approval.question", name)} className="rounded-lg border border-waiting-line bg-waiting-soft p-3">
+    <section
+      aria-label={t("approval.question", name)}
+      className="rounded-lg border border-waiting-line bg-waiting-soft p-3"
+    >
       {children}
       <h2 className="flex items-center gap-1.5 text-sm wrap-anywhere text-waiting">
         <CircleHelp className="size-4 shrink-0" strokeWidth={2.25} aria-hidden />
@@ -138,10 +60,11 @@ export function ApprovalCard({ action, name, answer, children }: CardProps) {
             why={t("approval.alwaysWhy", visible(answer.always.label))}
             action={visible(answer.always.label)}
             danger={false}
-            onConfirm={async () => {
+            onConfirm={() => {
               const option = answer.always;
               answer.setAlways(undefined);
-              if (option) await answer.give(option);
+              if (option) answer.give(option);
+              return Promise.resolve(); // what becomes of it is shown by the card
             }}
           />
         )}
@@ -239,7 +162,12 @@ function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answ
         >
           {t("approval.approve")}
         </Button>
-        <Button disabled={disabled} aria-describedby={`${labels}-reject`} onClick={() => choose(reject)} className="max-sm:grow">
+        <Button
+          disabled={disabled}
+          aria-describedby={`${labels}-reject`}
+          onClick={() => choose(reject)}
+          className="max-sm:grow"
+        >
           {t("approval.reject")}
         </Button>
         {more.length > 0 && (
@@ -262,7 +190,7 @@ function Answers({ answer: { choices, choose, busy, settling } }: { answer: Answ
   );
 }
 
-interface SessionApprovalProps {
+interface SessionQuestionProps {
   targetId: string;
   action: PendingAction;
   name: string;
@@ -270,14 +198,14 @@ interface SessionApprovalProps {
   onElsewhere: (text: string) => void;
 }
 
-export function SessionApproval({ targetId, action, name, onElsewhere }: SessionApprovalProps) {
+export function SessionQuestion({ targetId, action, name, onElsewhere }: SessionQuestionProps) {
   const answer = useAnswer(targetId, action, onElsewhere);
   const card = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const main = card.current?.closest("main");
     // With its question the card goes, and the focus with it; a finger must not bring a keyboard up.
     return () => {
-      if (answeredAt > 0 && document.activeElement === document.body) main?.focus({ preventScroll: true });
+      if (hasAnswered() && document.activeElement === document.body) main?.focus({ preventScroll: true });
     };
   }, []);
   return (
@@ -288,7 +216,7 @@ export function SessionApproval({ targetId, action, name, onElsewhere }: Session
       onKeyDown={answer.onKeyDown}
       className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
     >
-      <ApprovalCard action={action} name={name} answer={answer} />
+      <QuestionCard action={action} name={name} answer={answer} />
     </div>
   );
 }

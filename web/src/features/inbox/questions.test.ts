@@ -4,7 +4,8 @@ import { withOpen } from "./questions";
 
 const approval = (id: string) => ({ action: { id } }) as Approval;
 const [a, b, c] = [approval("a"), approval("b"), approval("c")];
-const shown = (questions: ReturnType<typeof withOpen>) => questions.map((one) => `${one.approval.action.id}${one.open ? "" : " answered"}`);
+const shown = (questions: ReturnType<typeof withOpen>) =>
+  questions.map((question) => `${question.approval.action.id}${question.open ? "" : " answered"}`);
 
 test("an answered question keeps its place, and a new one comes after all others", () => {
   const before = withOpen([], [a, b]);

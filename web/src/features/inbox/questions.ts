@@ -17,15 +17,15 @@ const MAX_ANSWERED = 50;
  */
 export function withOpen(shown: Question[], open: readonly Approval[]): Question[] {
   const latest = new Map(open.map((approval) => [approval.action.id, approval]));
-  const known = new Set(shown.map(({ approval }) => approval.action.id));
-  const kept = shown.map((question) => {
+  const shownIds = new Set(shown.map(({ approval }) => approval.action.id));
+  const staying = shown.map((question) => {
     const approval = latest.get(question.approval.action.id);
     if (approval === undefined) return question.open ? { ...question, open: false } : question;
     return question.open && question.approval === approval ? question : { approval, open: true };
   });
-  const added = open.filter(({ action }) => !known.has(action.id)).map((approval) => ({ approval, open: true }));
-  const same = added.length === 0 && kept.every((question, i) => question === shown[i]);
+  const added = open.filter(({ action }) => !shownIds.has(action.id)).map((approval) => ({ approval, open: true }));
+  const same = added.length === 0 && staying.every((question, i) => question === shown[i]);
   if (same) return shown;
-  let surplus = kept.filter((question) => !question.open).length - MAX_ANSWERED;
-  return [...kept.filter((question) => question.open || surplus-- <= 0), ...added];
+  let surplus = staying.filter((question) => !question.open).length - MAX_ANSWERED;
+  return [...staying.filter((question) => question.open || surplus-- <= 0), ...added];
 }

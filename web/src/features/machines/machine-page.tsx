@@ -4,9 +4,10 @@ import { Check, CircleDashed, Minus, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { api, ApiError, explain, type Provider } from "@/api/client";
 import { keys } from "@/api/query-keys";
+import { refresh } from "@/api/use-action";
 import { bySessionUrgency, type Place } from "@/features/sessions/places";
-import { machineQuery, machinesQuery } from "./queries";
-import { queryClient } from "@/api/query-client";
+import { SessionRow } from "@/features/sessions/session-row";
+import { Terminals } from "@/features/terminals/terminals";
 import { t, visible } from "@/text";
 import { bytes, duration, exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
@@ -16,8 +17,7 @@ import { Page } from "@/ui/page";
 import { Status } from "@/ui/status";
 import { Load } from "./load";
 import { machineState } from "./machine-state";
-import { SessionRow } from "@/features/sessions/session-row";
-import { Terminals } from "@/features/terminals/terminals";
+import { machineQuery, machinesQuery } from "./queries";
 
 const Launch = lazy(() => import("@/features/sessions/launch"));
 const route = getRouteApi("/shell/machines/$daemonId");
@@ -27,7 +27,7 @@ const BACK = { to: "/machines", label: t("machines.title") } as const;
 export function MachinePage() {
   const { daemonId } = route.useParams();
   const machine = useQuery({ ...machineQuery(daemonId), refetchInterval: 15_000 });
-  const known = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data?.find((one) => one.id === daemonId);
+  const listed = useQuery({ ...machinesQuery, refetchInterval: 5000 }).data?.find(({ id }) => id === daemonId);
   const navigate = useNavigate();
   const [ask, setAsk] = useState<"disconnect" | "revoke">();
   const [launching, setLaunching] = useState(false);
@@ -44,7 +44,7 @@ export function MachinePage() {
       );
     }
     return (
-      <Page title={visible(known?.nickname ?? t("machines.one"))} back={BACK}>
+      <Page title={visible(listed?.nickname ?? t("machines.one"))} back={BACK}>
         {machine.error ? <Alert className="m-4">{explain(machine.error)}</Alert> : <Skeleton />}
       </Page>
     );
@@ -52,13 +52,9 @@ export function MachinePage() {
 
   const places = data.sessions.map((session): Place => ({ session, machine: data })).sort(bySessionUrgency);
   const system = data.machine;
-  const providers = [...data.availableProviders].sort((one, other) => one.displayName.localeCompare(other.displayName));
+  const providers = [...data.availableProviders].sort((a, b) => a.displayName.localeCompare(b.displayName));
   const missing = providers.filter((provider) => !provider.installed);
-  const refresh = () =>
-    Promise.all([
-      queryClient.invalidateQueries({ queryKey: keys.machines() }),
-      queryClient.invalidateQueries({ queryKey: keys.machine(daemonId) }),
-    ]);
+  const changes = [keys.machines(), keys.machine(daemonId)];
 
   return (
     <Page
@@ -78,7 +74,7 @@ export function MachinePage() {
       }
     >
       <div className="flex items-center gap-3 border-b border-line px-4 py-3 sm:px-6">
-        <Status value={machineState({ connected: data.connected, reconnecting: known?.reconnecting })} />
+        <Status value={machineState({ connected: data.connected, reconnecting: listed?.reconnecting })} />
         <span className="truncate text-sm text-soft">{visible(data.hostname)}</span>
       </div>
       {system && (
@@ -132,7 +128,9 @@ export function MachinePage() {
         <Providers providers={providers.filter((provider) => provider.installed)} />
         {missing.length > 0 && (
           <details className="px-4 pb-6 text-sm sm:px-6">
-            <summary className="mb-2 w-fit rounded-sm py-1 text-soft hover:text-text">{t("machines.missing", missing.length)}</summary>
+            <summary className="mb-2 w-fit rounded-sm py-1 text-soft hover:text-text">
+              {t("machines.missing", missing.length)}
+            </summary>
             <div className="-mx-4 sm:-mx-6">
               <Providers providers={missing} />
             </div>
@@ -145,10 +143,8 @@ export function MachinePage() {
         title={t("machines.disconnectTitle")}
         why={t("machines.disconnectWhy")}
         action={t("machines.disconnect")}
-        onConfirm={async () => {
-          await api.post("/api/v1/daemons/{daemonId}/disconnect", { path: { daemonId } });
-          await refresh();
-        }}
+        onConfirm={() => api.post("/api/v1/daemons/{daemonId}/disconnect", { path: { daemonId } })}
+        changes={changes}
       />
       <Confirm
         open={ask === "revoke"}
@@ -158,7 +154,7 @@ export function MachinePage() {
         action={t("machines.revoke")}
         onConfirm={async () => {
           await api.post("/api/v1/daemons/{daemonId}/revoke", { path: { daemonId } });
-          await refresh();
+          await refresh(...changes);
           await navigate({ to: "/machines" });
         }}
       />

@@ -3,13 +3,10 @@ import { getRouteApi } from "@tanstack/react-router";
 import { MonitorSmartphone, Plus } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { explain, type Daemon, type DaemonStatus } from "@/api/client";
-import { Load } from "./load";
-import { machineState } from "./machine-state";
-import { machineQuery, machinesQuery } from "./queries";
-import { readDraft } from "@/ui/drafts";
 import { t, visible } from "@/text";
 import { bytes } from "@/text/format";
 import { Button } from "@/ui/button";
+import { readDraft } from "@/ui/drafts";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox } from "@/ui/field";
 import { Page } from "@/ui/page";
@@ -17,6 +14,9 @@ import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 import { useFilterText } from "@/ui/use-filter-text";
+import { Load } from "./load";
+import { machineState } from "./machine-state";
+import { machineQuery, machinesQuery } from "./queries";
 
 const route = getRouteApi("/shell/machines");
 const Connect = lazy(() => import("@/features/connect/connect"));
@@ -80,7 +80,7 @@ export function MachinesPage() {
 }
 
 function MachineRow({ machine }: { machine: Daemon | DaemonStatus }) {
-  const full = "sessions" in machine && machine.sessions ? (machine as DaemonStatus) : undefined;
+  const full = "sessions" in machine && machine.sessions ? machine : undefined;
   const online = machine.connected !== false;
   const system = online ? full?.machine : undefined; // the figures of an offline one are of the past
   return (

@@ -20,7 +20,10 @@ export default function Debug({ targetId }: { targetId: string }) {
         <p className="text-sm text-soft">{t("debug.hint")}</p>
         <CopyButton text={debug.data.text} label={t("debug.copy")} />
       </div>
-      <pre tabIndex={0} className="overflow-x-auto rounded-md border border-line bg-sunken p-3 font-mono text-xs whitespace-pre-wrap wrap-anywhere">
+      <pre
+        tabIndex={0}
+        className="overflow-x-auto rounded-md border border-line bg-sunken p-3 font-mono text-xs whitespace-pre-wrap wrap-anywhere"
+      >
         {debug.data.text}
       </pre>
     </div>

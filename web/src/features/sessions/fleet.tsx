@@ -1,9 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { createContext, useContext, useMemo, type ReactNode } from "react";
 import type { Approval, Daemon } from "@/api/client";
-import { placesOf, type Place } from "./places";
 import { questionsQuery } from "@/features/inbox/queries";
 import { machinesQuery } from "@/features/machines/queries";
+import { placesOf, type Place } from "./places";
 import { sessionsQuery } from "./queries";
 
 interface Fleet {
@@ -32,7 +32,17 @@ export function FleetProvider({ children }: { children: ReactNode }) {
       isPending: machines.isPending || sessions.isPending || approvals.isPending,
       error: machines.error ?? sessions.error ?? approvals.error,
     }),
-    [places, machines.data, approvals.data, machines.isPending, sessions.isPending, approvals.isPending, machines.error, sessions.error, approvals.error],
+    [
+      places,
+      machines.data,
+      approvals.data,
+      machines.isPending,
+      sessions.isPending,
+      approvals.isPending,
+      machines.error,
+      sessions.error,
+      approvals.error,
+    ],
   );
   return <FleetContext value={fleet}>{children}</FleetContext>;
 }

@@ -6,8 +6,6 @@ import { api, explain, type EndReason, type Session } from "@/api/client";
 import { keys } from "@/api/query-keys";
 import { machineOf } from "@/api/target-id";
 import { machinesQuery } from "@/features/machines/queries";
-import { queryClient } from "@/api/query-client";
-import { useResume } from "./use-resume";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
@@ -18,8 +16,9 @@ import { Page } from "@/ui/page";
 import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
-import { Workplace } from "./workplace";
 import { useFilterText } from "@/ui/use-filter-text";
+import { useResume } from "./use-resume";
+import { Workplace } from "./workplace";
 
 const route = getRouteApi("/shell/history");
 const PAGE = 50;
@@ -97,7 +96,7 @@ export function HistoryPage() {
 const LOOKS: Partial<Record<EndReason, string>> = { crashed: "text-bad", machine_restarted: "text-waiting" };
 
 function EndedRow({ session, machine }: { session: Session; machine: string | undefined }) {
-  const { busy, error, resume } = useResume();
+  const { run: resume, busy, error } = useResume();
   const [removing, setRemoving] = useState(false);
   const reason = session.notResumable ?? t("history.notResumable");
   const { worktree, endReason } = session;
@@ -106,7 +105,11 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
       <div className="relative grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:flex sm:px-6">
         <div className="flex min-w-0 grow flex-col">
           <div className="flex min-w-0 items-baseline gap-x-3">
-            <RowLink to="/sessions/$targetId" params={{ targetId: session.targetId }} className="font-medium sm:min-w-2/5">
+            <RowLink
+              to="/sessions/$targetId"
+              params={{ targetId: session.targetId }}
+              className="font-medium sm:min-w-2/5"
+            >
               {visible(session.title ?? session.type)}
             </RowLink>
             {session.title && <span className="truncate text-sm text-faint max-sm:hidden">{session.name}</span>}
@@ -124,11 +127,18 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
             )}
             {machine && <span className="max-w-40 truncate sm:shrink-0">{visible(machine)}</span>}
           </p>
-          {!session.resumable && <p className="truncate text-xs text-faint" title={reason}>{reason}</p>}
+          {!session.resumable && (
+            <p className="truncate text-xs text-faint" title={reason}>
+              {reason}
+            </p>
+          )}
         </div>
         <div className="flex shrink-0 gap-x-3 text-xs whitespace-nowrap text-faint sm:w-32 sm:flex-col sm:items-end">
           <Status value={session.state ?? "ended"} className="sr-only" />
-          <span className={cn("flex items-center gap-1 font-medium", endReason && LOOKS[endReason])} aria-hidden={!endReason}>
+          <span
+            className={cn("flex items-center gap-1 font-medium", endReason && LOOKS[endReason])}
+            aria-hidden={!endReason}
+          >
             {endReason === "crashed" && <CircleX className="size-3.5" strokeWidth={2.25} aria-hidden />}
             {endOf(endReason) ?? t("history.ended")}
           </span>
@@ -150,7 +160,7 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
               className="relative max-sm:w-10 max-sm:px-0"
               busy={busy}
               icon={<RotateCcw className="size-4" aria-hidden />}
-              onClick={() => void resume(session)}
+              onClick={() => resume(session)}
             >
               <span className="max-sm:sr-only">{t("history.resume")}</span>
             </Button>
@@ -166,10 +176,8 @@ function EndedRow({ session, machine }: { session: Session; machine: string | un
             title={t("worktree.removeTitle")}
             why={t("worktree.why", visible(worktree.path), visible(worktree.branch))}
             action={t("worktree.remove")}
-            onConfirm={async () => {
-              await api.delete("/api/v1/shortcuts/{ideId}/worktree", { path: { ideId: session.targetId } });
-              await queryClient.invalidateQueries({ queryKey: keys.history() });
-            }}
+            onConfirm={() => api.delete("/api/v1/shortcuts/{ideId}/worktree", { path: { ideId: session.targetId } })}
+            changes={[keys.history()]}
           />
         )}
       </Suspense>

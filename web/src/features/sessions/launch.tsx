@@ -3,16 +3,16 @@ import { useNavigate } from "@tanstack/react-router";
 import { useRef, useState, type FormEvent } from "react";
 import { api, explain } from "@/api/client";
 import { keys } from "@/api/query-keys";
-import { useFleet } from "./fleet";
-import { recentDirectories } from "./places";
+import { refresh, useAction } from "@/api/use-action";
 import { machineQuery, machinesQuery } from "@/features/machines/queries";
-import { queryClient } from "@/api/query-client";
-import { keepForm, readForm } from "@/ui/drafts";
 import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog, DialogActions } from "@/ui/dialog";
+import { keepForm, readForm } from "@/ui/drafts";
 import { Alert } from "@/ui/feedback";
 import { Check, Field, Select } from "@/ui/field";
+import { useFleet } from "./fleet";
+import { recentDirectories } from "./places";
 
 /** The name of what was entered last: a refusal, a new log-in or the next launch begins with it. */
 const DRAFT = "launch";
@@ -32,30 +32,24 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
   const agent = agents.find(({ type }) => type === form.type) ?? agents[0];
   const hasWorktrees = agent !== undefined && agent.category !== "ide";
   const directory = useRef<HTMLInputElement>(null);
-  const [refusal, setRefusal] = useState<string>();
   const unread = (listed.data ? null : listed.error) ?? (machine.data ? null : machine.error);
-  const error = refusal ?? (unread ? explain(unread) : undefined);
-  const [busy, setBusy] = useState(false);
 
-  async function submit(event: FormEvent) {
-    event.preventDefault();
-    if (!agent) return;
+  const launch = useAction(async (type: string) => {
     const [dir, model, branch, base] = [form.dir.trim(), form.model.trim(), form.branch.trim(), form.base.trim()];
-    keepForm(DRAFT, { ...form, daemonId, type: agent.type, dir });
-    setBusy(true);
-    setRefusal(undefined);
-    try {
-      const worktree = hasWorktrees && form.inWorktree ? { worktree: { branch, ...(base && { base }) } } : {};
-      const body = { type: agent.type, ...(dir && { dir }), ...(model && { model }), ...worktree };
-      const launched = await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
-      keepForm(DRAFT, { ...form, daemonId, type: agent.type, dir, branch: "" }); // the next one has a branch of its own
-      void queryClient.invalidateQueries({ queryKey: keys.machine(daemonId) });
-      onClose();
-      await navigate({ to: "/sessions/$targetId", params: { targetId: launched.sessionTargetId } });
-    } catch (failure) {
-      setRefusal(explain(failure));
-      setBusy(false);
-    }
+    keepForm(DRAFT, { ...form, daemonId, type, dir });
+    const worktree = hasWorktrees && form.inWorktree ? { worktree: { branch, ...(base && { base }) } } : {};
+    const body = { type, ...(dir && { dir }), ...(model && { model }), ...worktree };
+    const launched = await api.post("/api/v1/shortcuts/{daemonId}/launch", { path: { daemonId }, body });
+    keepForm(DRAFT, { ...form, daemonId, type, dir, branch: "" }); // the next one has a branch of its own
+    void refresh(keys.machine(daemonId));
+    onClose();
+    await navigate({ to: "/sessions/$targetId", params: { targetId: launched.sessionTargetId } });
+  });
+  const error = launch.error ?? (unread ? explain(unread) : undefined);
+
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    if (agent) launch.run(agent.type);
   }
 
   return (
@@ -102,7 +96,11 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
         </div>
         {hasWorktrees && (
           <div>
-            <Check label={t("launch.worktree")} checked={form.inWorktree} onChange={(inWorktree) => set({ inWorktree })} />
+            <Check
+              label={t("launch.worktree")}
+              checked={form.inWorktree}
+              onChange={(inWorktree) => set({ inWorktree })}
+            />
             {form.inWorktree && (
               <div className="mt-2 grid gap-4 border-l-2 border-line pl-3 sm:grid-cols-2">
                 <Field
@@ -141,7 +139,7 @@ export default function Launch({ onClose, daemonId: given }: { onClose: () => vo
         />
         {error && <Alert>{error}</Alert>}
         <DialogActions>
-          <Button type="submit" look="primary" busy={busy} disabled={!agent}>
+          <Button type="submit" look="primary" busy={launch.busy} disabled={!agent}>
             {t("launch.submit")}
           </Button>
         </DialogActions>
@@ -156,7 +154,8 @@ function Recent({ daemonId, onChoose }: { daemonId: string; onChoose: (directory
   const ended = useQuery({
     queryKey: keys.recentlyEnded(),
     staleTime: 60_000,
-    queryFn: async ({ signal }) => (await api.get("/api/v1/sessions", { query: { state: "ended", limit: ENDED }, signal })).sessions,
+    queryFn: async ({ signal }) =>
+      (await api.get("/api/v1/sessions", { query: { state: "ended", limit: ENDED }, signal })).sessions,
   }).data;
   const directories = recentDirectories([...places.map(({ session }) => session), ...(ended ?? [])], daemonId);
   if (directories.length === 0) return null;
@@ -166,7 +165,11 @@ function Recent({ daemonId, onChoose }: { daemonId: string; onChoose: (directory
         {t("launch.recent")}
       </span>
       {directories.map((directory) => (
-        <Button key={directory} className="h-7 max-w-full px-2 font-mono text-xs font-normal" onClick={() => onChoose(directory)}>
+        <Button
+          key={directory}
+          className="h-7 max-w-full px-2 font-mono text-xs font-normal"
+          onClick={() => onChoose(directory)}
+        >
           <span className="truncate">{visible(directory)}</span>
         </Button>
       ))}

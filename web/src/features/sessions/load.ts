@@ -1,8 +1,8 @@
 /** Loads what a session's page needs all at once, instead of one after the other. */
-import { machineOf } from "@/api/target-id";
-import { chatQuery, queueQuery, sessionsQuery, statusQuery } from "./queries";
-import { machineQuery } from "@/features/machines/queries";
 import { queryClient } from "@/api/query-client";
+import { machineOf } from "@/api/target-id";
+import { machineQuery } from "@/features/machines/queries";
+import { chatQuery, queueQuery, sessionsQuery, statusQuery } from "./queries";
 
 /** Load the code of the page. */
 export function loadCode(): void {

@@ -4,7 +4,8 @@ import { placesOf, recentDirectories, repositoryPath, workplace } from "./places
 
 const session = (id: string, machine: string, status: Session["status"], lastActivityAt = 0) =>
   ({ id, targetId: `${machine}:session:${id}`, status, lastActivityAt }) as Session;
-const machine = (id: string, connectedAt: number | null = 1, connected = true) => ({ id, connectedAt, connected }) as Daemon;
+const machine = (id: string, connectedAt: number | null = 1, connected = true) =>
+  ({ id, connectedAt, connected }) as Daemon;
 
 test("what waits for an approval comes first, then the most recently active", () => {
   const sessions = [
@@ -28,7 +29,10 @@ const workspace = (path: string) => ({ path, name: path.slice(path.lastIndexOf("
 const worktree = (path: string) => ({ path, branch: "fix/rounding", removed: false, created: true });
 
 test("a session in a worktree is at its repository and branch, any other at its directory", () => {
-  const beside = { workspace: workspace("/srv/billing.worktrees/fix-rounding"), worktree: worktree("/srv/billing.worktrees/fix-rounding") };
+  const beside = {
+    workspace: workspace("/srv/billing.worktrees/fix-rounding"),
+    worktree: worktree("/srv/billing.worktrees/fix-rounding"),
+  };
   expect(workplace(beside)).toEqual({ name: "billing", branch: "fix/rounding" });
   expect(repositoryPath(beside)).toBe("/srv/billing");
   const elsewhere = { workspace: workspace("/trees/fix-rounding/src"), worktree: worktree("/trees/fix-rounding") };
@@ -40,8 +44,17 @@ test("a session in a worktree is at its repository and branch, any other at its 
 });
 
 test("recent directories are those of the machine, each once, the last used first", () => {
-  const at = (path: string, lastActivityAt: number, on = "m") => ({ ...session("s", on, "idle", lastActivityAt), workspace: workspace(path) });
-  const sessions = [at("/a", 1), at("/b", 2), at("/a", 3), at("/c", 4, "other"), { ...at("/b.worktrees/x", 5), worktree: worktree("/b.worktrees/x") }];
+  const at = (path: string, lastActivityAt: number, on = "m") => ({
+    ...session("s", on, "idle", lastActivityAt),
+    workspace: workspace(path),
+  });
+  const sessions = [
+    at("/a", 1),
+    at("/b", 2),
+    at("/a", 3),
+    at("/c", 4, "other"),
+    { ...at("/b.worktrees/x", 5), worktree: worktree("/b.worktrees/x") },
+  ];
   expect(recentDirectories(sessions, "m")).toEqual(["/b", "/a"]);
 });
 

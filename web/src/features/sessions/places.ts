@@ -16,8 +16,8 @@ const OFFLINE = 5;
 const rank = ({ session, machine }: Place) => (machine.connected === false ? OFFLINE : (ORDER[session.status] ?? 4));
 
 /** Those that wait for approval first, then by status, the most recently active first; offline ones last. */
-export function bySessionUrgency(one: Place, other: Place): number {
-  return rank(one) - rank(other) || other.session.lastActivityAt - one.session.lastActivityAt;
+export function bySessionUrgency(a: Place, b: Place): number {
+  return rank(a) - rank(b) || b.session.lastActivityAt - a.session.lastActivityAt;
 }
 
 /** The folder that worktrees are made in, beside their repository, ends so. */
@@ -36,13 +36,16 @@ const MOST_RECENT = 4;
 /** Return the directories of a machine in which sessions were active last; for a worktree, its repository. */
 export function recentDirectories(sessions: readonly Session[], daemonId: string): string[] {
   const here = sessions.filter((session) => machineOf(session.targetId) === daemonId);
-  here.sort((one, other) => other.lastActivityAt - one.lastActivityAt);
+  here.sort((a, b) => b.lastActivityAt - a.lastActivityAt);
   const paths = here.flatMap((session) => repositoryPath(session) ?? []);
   return [...new Set(paths)].slice(0, MOST_RECENT);
 }
 
 /** Return in a few words where a session works: its directory; of a worktree, the repository and branch. */
-export function workplace(session: Pick<Session, "workspace" | "worktree">): { name: string; branch: string | undefined } {
+export function workplace(session: Pick<Session, "workspace" | "worktree">): {
+  name: string;
+  branch: string | undefined;
+} {
   const { workspace, worktree } = session;
   const path = worktree && repositoryPath(session);
   const name = path ? path.slice(path.lastIndexOf("/") + 1) : (workspace?.name ?? "");
@@ -65,5 +68,8 @@ export function matches({ session, machine }: Place, text: string): boolean {
   const { title, type, name, workspace, worktree } = session;
   const all = [title, type, name, workspace?.path, worktree?.branch, machine.nickname, machine.hostname];
   const searched = all.filter(Boolean).join("\n").toLowerCase();
-  return text.toLowerCase().split(/\s+/).every((word) => searched.includes(word));
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => searched.includes(word));
 }

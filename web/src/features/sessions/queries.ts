@@ -50,7 +50,8 @@ export async function readEarlier(ideId: string): Promise<void> {
 export const queueQuery = (ideId: string) =>
   queryOptions({
     queryKey: keys.queue(ideId),
-    queryFn: async ({ signal }) => (await api.get("/api/v1/shortcuts/{ideId}/queue", { path: { ideId }, signal })).messages,
+    queryFn: async ({ signal }) =>
+      (await api.get("/api/v1/shortcuts/{ideId}/queue", { path: { ideId }, signal })).messages,
   });
 
 /** An ended session, as the history has it: why it ended, and whether it can be continued. */

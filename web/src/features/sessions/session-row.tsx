@@ -12,7 +12,10 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
   const error = session.status === "error" ? session.error : null;
   return (
     <li className="relative flex items-center gap-3 border-b border-line px-4 py-2 hover:bg-hover has-focus-visible:bg-hover sm:px-6 lg:h-11 lg:py-0">
-      <Status value={session.status} className={cn("max-lg:order-last lg:w-36", offline && "text-faint [&_svg]:text-faint")} />
+      <Status
+        value={session.status}
+        className={cn("max-lg:order-last lg:w-36", offline && "text-faint [&_svg]:text-faint")}
+      />
       <div className="flex min-w-0 grow flex-col gap-x-3 lg:flex-row lg:items-baseline">
         <RowLink
           to="/sessions/$targetId"
@@ -34,7 +37,10 @@ export function SessionRow({ place: { session, machine }, here = false }: { plac
               {offline && ` (${t("machines.offline")})`}
             </span>
           )}
-          <Age at={session.lastActivityAt} className="shrink-0 whitespace-nowrap tabular-nums lg:min-w-10 lg:text-right" />
+          <Age
+            at={session.lastActivityAt}
+            className="shrink-0 whitespace-nowrap tabular-nums lg:min-w-10 lg:text-right"
+          />
         </span>
       </div>
     </li>

@@ -2,16 +2,16 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { ListTree, MonitorSmartphone, Plus, SearchX } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { explain, type SessionStatus } from "@/api/client";
-import { useFleet } from "./fleet";
-import { matches } from "./places";
-import { SessionRow } from "./session-row";
-import { loadCode } from "./load";
 import { t, visible } from "@/text";
 import { Button, buttonClass } from "@/ui/button";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { SearchBox, Select } from "@/ui/field";
 import { Page } from "@/ui/page";
 import { useFilterText } from "@/ui/use-filter-text";
+import { useFleet } from "./fleet";
+import { loadCode } from "./load";
+import { matches } from "./places";
+import { SessionRow } from "./session-row";
 
 const route = getRouteApi("/shell/");
 const Launch = lazy(() => import("./launch"));
@@ -66,14 +66,24 @@ export function SessionsPage() {
             onChange={setText}
             className="min-w-40 grow basis-40"
           />
-          <Select inline label={t("status.label")} value={status} onChange={(event) => void filter("status", event.target.value)}>
+          <Select
+            inline
+            label={t("status.label")}
+            value={status}
+            onChange={(event) => void filter("status", event.target.value)}
+          >
             <option value="">{t("status.all")}</option>
-            {STATUSES.map((one) => (
-              <option key={one}>{one}</option>
+            {STATUSES.map((option) => (
+              <option key={option}>{option}</option>
             ))}
           </Select>
           {machines.length > 1 && (
-            <Select inline label={t("sessions.machine")} value={machineId} onChange={(event) => void filter("machine", event.target.value)}>
+            <Select
+              inline
+              label={t("sessions.machine")}
+              value={machineId}
+              onChange={(event) => void filter("machine", event.target.value)}
+            >
               <option value="">{t("sessions.allMachines")}</option>
               {machines.map((machine) => (
                 <option key={machine.id} value={machine.id}>
@@ -100,9 +110,7 @@ export function SessionsPage() {
           </Link>
         </Empty>
       ) : places.length === 0 ? (
-        !error && (
-          <Empty icon={<ListTree />} title={t("sessions.none")} hint={t("sessions.noneHint")} />
-        )
+        !error && <Empty icon={<ListTree />} title={t("sessions.none")} hint={t("sessions.noneHint")} />
       ) : (
         <Empty icon={<SearchX />} title={t("sessions.noMatch")} hint={t("sessions.noMatchHint")}>
           <Button onClick={clear}>{t("sessions.clear")}</Button>

@@ -1,7 +1,6 @@
 import { useState } from "react";
 import { api, type Session } from "@/api/client";
 import { keys } from "@/api/query-keys";
-import { queryClient } from "@/api/query-client";
 import { t, visible } from "@/text";
 import { Confirm } from "@/ui/dialog";
 import { Check } from "@/ui/field";
@@ -27,16 +26,17 @@ export default function Stop({ daemonId, targetId, body, worktree, onClose }: St
       onConfirm={async () => {
         const options = removeWorktree ? { removeWorktree } : {};
         await api.post("/api/v1/shortcuts/{daemonId}/stop", { path: { daemonId }, body: { ...body, ...options } });
-        await Promise.all([
-          queryClient.invalidateQueries({ queryKey: keys.machine(daemonId) }),
-          queryClient.invalidateQueries({ queryKey: keys.status(targetId) }),
-        ]);
       }}
+      changes={[keys.machine(daemonId), keys.status(targetId)]}
     >
       {worktree?.created && !worktree.removed && (
         <div className="mt-3">
           <Check label={t("worktree.removeToo")} checked={removeWorktree} onChange={setRemoveWorktree} />
-          {removeWorktree && <p className="mt-1 text-sm text-soft">{t("worktree.why", visible(worktree.path), visible(worktree.branch))}</p>}
+          {removeWorktree && (
+            <p className="mt-1 text-sm text-soft">
+              {t("worktree.why", visible(worktree.path), visible(worktree.branch))}
+            </p>
+          )}
         </div>
       )}
     </Confirm>

@@ -1,8 +1,8 @@
 import { GitBranch } from "lucide-react";
 import type { Session } from "@/api/client";
-import { workplace } from "./places";
 import { visible } from "@/text";
 import { cn } from "@/ui/cn";
+import { workplace } from "./places";
 
 /** Where a session works, in a few words; its whole path on hover. */
 export function Workplace({ session, className }: { session: Session; className?: string }) {

@@ -7,7 +7,12 @@ import { pageSocket } from "@/api/page-secret";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 
-const DARK: ITheme = { background: "#0b0c0d", foreground: "#ececef", cursor: "#ececef", selectionBackground: "#3a3d44" };
+const DARK: ITheme = {
+  background: "#0b0c0d",
+  foreground: "#ececef",
+  cursor: "#ececef",
+  selectionBackground: "#3a3d44",
+};
 const LIGHT: ITheme = {
   ...{ background: "#f7f7f8", foreground: "#17181c", cursor: "#17181c", selectionBackground: "#cfcfd6" },
   ...{ black: "#17181c", white: "#6d717c", brightWhite: "#585c66", yellow: "#8a5300", brightYellow: "#8a5300" },
@@ -37,7 +42,10 @@ const REPEATING = ["L", "M", "S", "T", "b"];
 /** Ignore sequences that repeat more often than the screen has lines or columns. */
 function limitRepetition(term: Xterm): void {
   for (const final of REPEATING) {
-    term.parser.registerCsiHandler({ final }, ([times]) => typeof times === "number" && times > Math.max(term.cols, term.rows));
+    term.parser.registerCsiHandler(
+      { final },
+      ([times]) => typeof times === "number" && times > Math.max(term.cols, term.rows),
+    );
   }
 }
 
@@ -152,12 +160,21 @@ export default function Terminal({ path }: { path: string }) {
   return (
     <div className="flex h-full flex-col bg-sunken">
       {closed !== undefined && (
-        <div role="alert" className="flex items-center justify-between gap-3 border-b border-line px-4 py-1.5 text-sm text-soft">
+        <div
+          role="alert"
+          className="flex items-center justify-between gap-3 border-b border-line px-4 py-1.5 text-sm text-soft"
+        >
           {t("terminal.closed", closed)}
           <Button onClick={() => setAttempt(attempt + 1)}>{t("terminal.again")}</Button>
         </div>
       )}
-      <div ref={place} role="region" aria-label={t("terminal.region")} aria-description={t("terminal.leave")} title={t("terminal.leave")} className="min-h-0 grow overflow-hidden p-2" />
+      <div
+        ref={place}
+        role="region"
+        aria-label={t("terminal.region")}
+        title={t("terminal.leave")}
+        className="min-h-0 grow overflow-hidden p-2"
+      />
       <div
         role="toolbar"
         aria-label={t("terminal.keys")}

@@ -31,28 +31,31 @@ export function Terminals({ daemonId }: { daemonId: string }) {
     setName("");
   }
   const list = terminals.data ?? [];
-  const names = open !== undefined && !list.some((one) => one.name === open) ? [...list, { name: open, busy: false }] : list;
+  const names =
+    open !== undefined && !list.some((terminal) => terminal.name === open)
+      ? [...list, { name: open, busy: false }]
+      : list;
   return (
     <div className="space-y-3 px-4 pb-4 sm:px-6">
       {terminals.error && <Alert>{explain(terminals.error)}</Alert>}
       <div className="flex flex-wrap items-end gap-2">
-        {names.map((one) => (
-          <span key={one.name} className="flex">
+        {names.map((terminal) => (
+          <span key={terminal.name} className="flex">
             <Button
               className="max-w-60 rounded-r-none"
-              aria-pressed={one.name === open}
-              look={one.name === open ? "primary" : "plain"}
+              aria-pressed={terminal.name === open}
+              look={terminal.name === open ? "primary" : "plain"}
               icon={<SquareTerminal className="size-4 shrink-0" aria-hidden />}
-              onClick={() => setOpen(one.name === open ? undefined : one.name)}
+              onClick={() => setOpen(terminal.name === open ? undefined : terminal.name)}
             >
-              <span className="truncate">{visible(one.name)}</span>
+              <span className="truncate">{visible(terminal.name)}</span>
             </Button>
             <Button
               className="rounded-l-none border-l-0"
               icon={<X className="size-4" aria-hidden />}
               aria-label={t("terminals.endAction")} // the name alone names the button that opens it
-              title={t("terminals.end", visible(one.name))}
-              onClick={() => setEnding(one.name)}
+              title={t("terminals.end", visible(terminal.name))}
+              onClick={() => setEnding(terminal.name)}
             />
           </span>
         ))}
@@ -91,8 +94,8 @@ export function Terminals({ daemonId }: { daemonId: string }) {
           if (ending === undefined) return;
           await api.delete("/api/v1/daemons/{daemonId}/terminals/{name}", { path: { daemonId, name: ending } });
           if (open === ending) setOpen(undefined);
-          await refetch();
         }}
+        changes={[keys.terminals(daemonId)]}
       />
     </div>
   );

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import type { Delivery, Webhook } from "@/api/client";
 import { eventsOf, pretty, resultOf, webhookState } from "./deliveries";
 
-const webhook = (changes: Partial<Webhook>) => ({ active: true, disabledReason: null, events: ["*"], ...changes }) as Webhook;
+const webhook = (changes: Partial<Webhook>) =>
+  ({ active: true, disabledReason: null, events: ["*"], ...changes }) as Webhook;
 const delivery = (changes: Partial<Delivery>) =>
   ({ status: "succeeded", statusCode: 204, error: null, attempt: 1, durationMs: 12, ...changes }) as Delivery;
 
@@ -15,7 +16,9 @@ test("a webhook is active, paused by its user, or disabled by the service", () =
 test("many events are only counted", () => {
   expect(eventsOf(webhook({ events: ["*"] }))).toBe("All events");
   expect(eventsOf(webhook({ events: ["agent:error", "chat:message"] }))).toBe("agent:error, chat:message");
-  expect(eventsOf(webhook({ events: ["agent:error", "chat:message", "queue:changed", "session:ended"] }))).toBe("4 events");
+  expect(eventsOf(webhook({ events: ["agent:error", "chat:message", "queue:changed", "session:ended"] }))).toBe(
+    "4 events",
+  );
 });
 
 test("a delivery shows the response or why there is none", () => {
@@ -24,7 +27,9 @@ test("a delivery shows the response or why there is none", () => {
   expect(resultOf(delivery({ statusCode: null, error: "The receiver could not be reached", attempt: 2 }))).toBe(
     "The receiver could not be reached · 2 attempts",
   );
-  expect(resultOf(delivery({ statusCode: null, durationMs: null, attempt: 0, status: "pending" }))).toBe("not sent yet");
+  expect(resultOf(delivery({ statusCode: null, durationMs: null, attempt: 0, status: "pending" }))).toBe(
+    "not sent yet",
+  );
 });
 
 test("a body that is no JSON is shown as it is", () => {

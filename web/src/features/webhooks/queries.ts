@@ -10,7 +10,7 @@ export const webhooksQuery = queryOptions({
 /** A delivery with its request, which never changes. */
 export const deliveryQuery = (webhookId: string, deliveryId: string) =>
   queryOptions({
-    queryKey: keys.delivery(deliveryId),
+    queryKey: keys.delivery(webhookId, deliveryId),
     queryFn: ({ signal }) =>
       api.get("/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}", { path: { webhookId, deliveryId }, signal }),
   });

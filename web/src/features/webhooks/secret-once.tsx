@@ -12,9 +12,7 @@ export function SecretOnce({ secret, onDone, done }: { secret: string; onDone: (
         {t("webhooks.secretOnce")}
       </p>
       <div className="flex items-center gap-2 rounded-md border border-line bg-sunken py-1 pr-1 pl-3">
-        <code className="min-w-0 grow font-mono text-sm wrap-anywhere">
-          {secret}
-        </code>
+        <code className="min-w-0 grow font-mono text-sm wrap-anywhere">{secret}</code>
         <CopyButton text={secret} />
       </div>
       <div className="flex justify-end">

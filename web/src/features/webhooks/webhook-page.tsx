@@ -4,8 +4,7 @@ import { ChevronRight, CircleDashed, Send } from "lucide-react";
 import { useId, useState } from "react";
 import { api, explain, type Delivery, type Webhook } from "@/api/client";
 import { keys } from "@/api/query-keys";
-import { deliveryQuery, webhooksQuery } from "./queries";
-import { queryClient } from "@/api/query-client";
+import { useAction } from "@/api/use-action";
 import { t } from "@/text";
 import { exactTime } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
@@ -16,6 +15,7 @@ import { Page } from "@/ui/page";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 import { eventsOf, pretty, resultOf, webhookState } from "./deliveries";
+import { deliveryQuery, webhooksQuery } from "./queries";
 import { SecretOnce } from "./secret-once";
 
 const route = getRouteApi("/shell/webhooks/$webhookId");
@@ -30,8 +30,8 @@ const REPLAYED_MS = 24 * 3600 * 1000;
 export function WebhookPage() {
   const { webhookId } = route.useParams();
   const webhooks = useQuery({ ...webhooksQuery, refetchInterval: REFRESH_MS });
-  const webhook = webhooks.data?.find((one) => one.id === webhookId);
-  if (webhook) return <One key={webhook.id} webhook={webhook} />;
+  const webhook = webhooks.data?.find(({ id }) => id === webhookId);
+  if (webhook) return <WebhookDetails key={webhook.id} webhook={webhook} />;
   if (webhooks.isPending || webhooks.error) {
     return (
       <Page title={t("webhooks.one")} back={{ to: "/webhooks", label: t("webhooks.title") }}>
@@ -48,43 +48,31 @@ export function WebhookPage() {
   );
 }
 
-function One({ webhook }: { webhook: Webhook }) {
+function WebhookDetails({ webhook }: { webhook: Webhook }) {
   const navigate = useNavigate();
   const path = { webhookId: webhook.id };
-  const [busy, setBusy] = useState<"test" | "active">();
-  const [error, setError] = useState<string>();
   const [said, setSaid] = useState<string>();
   const [ask, setAsk] = useState<"rotate" | "delete" | "replay">();
   const [secret, setSecret] = useState<string>();
-  const refresh = () =>
-    Promise.all([
-      queryClient.invalidateQueries({ queryKey: keys.webhooks() }),
-      queryClient.invalidateQueries({ queryKey: keys.deliveries(webhook.id) }),
-    ]);
-
-  async function run(what: "test" | "active", work: () => Promise<string | undefined>) {
-    setBusy(what);
-    setError(undefined);
-    setSaid(undefined);
-    try {
-      setSaid(await work());
-      await refresh();
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(undefined);
-    }
-  }
-  const test = () =>
-    run("test", async () => {
+  const changes = [keys.webhooks(), keys.deliveries(webhook.id)];
+  const test = useAction(
+    async () => {
+      setSaid(undefined);
       const { success, delivery } = await api.post("/api/v1/webhooks/{webhookId}/test", { path });
-      return success ? t("webhooks.testDone", delivery.statusCode ?? 0) : t("webhooks.testFailed", delivery.error ?? "");
-    });
-  const toggle = () =>
-    run("active", async () => {
-      await api.patch("/api/v1/webhooks/{webhookId}", { path, body: { active: !webhook.active } });
-      return undefined;
-    });
+      setSaid(
+        success ? t("webhooks.testDone", delivery.statusCode ?? 0) : t("webhooks.testFailed", delivery.error ?? ""),
+      );
+    },
+    { changes },
+  );
+  const toggle = useAction(
+    () => {
+      setSaid(undefined);
+      return api.patch("/api/v1/webhooks/{webhookId}", { path, body: { active: !webhook.active } });
+    },
+    { changes },
+  );
+  const error = test.error ?? toggle.error;
 
   return (
     <Page title={webhook.url} back={{ to: "/webhooks", label: t("webhooks.title") }}>
@@ -92,10 +80,10 @@ function One({ webhook }: { webhook: Webhook }) {
         <Status value={webhookState(webhook)} />
         <span className="min-w-0 text-sm text-soft wrap-anywhere">{eventsOf(webhook)}</span>
         <div className="flex flex-wrap gap-2 sm:ml-auto">
-          <Button busy={busy === "test"} icon={<Send className="size-4" aria-hidden />} onClick={() => void test()}>
+          <Button busy={test.busy} icon={<Send className="size-4" aria-hidden />} onClick={() => test.run()}>
             {t("webhooks.test")}
           </Button>
-          <Button busy={busy === "active"} onClick={() => void toggle()}>
+          <Button busy={toggle.busy} onClick={() => toggle.run()}>
             {webhook.active ? t("webhooks.pause") : t("webhooks.resume")}
           </Button>
           <Button onClick={() => setAsk("replay")}>{t("webhooks.replay")}</Button>
@@ -112,7 +100,7 @@ function One({ webhook }: { webhook: Webhook }) {
       <p aria-live="polite" className={said ? "px-4 pt-3 text-sm text-soft wrap-anywhere sm:px-6" : "sr-only"}>
         {said}
       </p>
-      <Deliveries webhook={webhook} onTest={() => void test()} testing={busy === "test"} />
+      <Deliveries webhook={webhook} onTest={() => test.run()} testing={test.busy} />
       <Confirm
         open={ask === "replay"}
         onOpenChange={(open) => setAsk(open ? "replay" : undefined)}
@@ -124,8 +112,8 @@ function One({ webhook }: { webhook: Webhook }) {
           const since = Date.now() - REPLAYED_MS;
           const { count } = await api.post("/api/v1/webhooks/{webhookId}/replay", { path, body: { since } });
           setSaid(t("webhooks.replayed", count));
-          await refresh();
         }}
+        changes={changes}
       />
       <Confirm
         open={ask === "rotate"}
@@ -147,10 +135,14 @@ function One({ webhook }: { webhook: Webhook }) {
         onConfirm={async () => {
           await api.delete("/api/v1/webhooks/{webhookId}", { path });
           await navigate({ to: "/webhooks" });
-          await queryClient.invalidateQueries({ queryKey: keys.webhooks() });
         }}
+        changes={[keys.webhooks()]}
       />
-      <Dialog open={secret !== undefined && ask === undefined} onOpenChange={(open) => !open && setSecret(undefined)} title={t("webhooks.rotated")}>
+      <Dialog
+        open={secret !== undefined && ask === undefined}
+        onOpenChange={(open) => !open && setSecret(undefined)}
+        title={t("webhooks.rotated")}
+      >
         <SecretOnce secret={secret ?? ""} done={t("app.done")} onDone={() => setSecret(undefined)} />
       </Dialog>
     </Page>
@@ -196,7 +188,11 @@ function Deliveries({ webhook, onTest, testing }: { webhook: Webhook; onTest: ()
         )
       )}
       {deliveries.hasNextPage && (
-        <Button className="m-4 sm:mx-6" busy={deliveries.isFetchingNextPage} onClick={() => void deliveries.fetchNextPage()}>
+        <Button
+          className="m-4 sm:mx-6"
+          busy={deliveries.isFetchingNextPage}
+          onClick={() => void deliveries.fetchNextPage()}
+        >
           {t("webhooks.older")}
         </Button>
       )}
@@ -207,21 +203,11 @@ function Deliveries({ webhook, onTest, testing }: { webhook: Webhook; onTest: ()
 function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
   const id = useId();
   const [open, setOpen] = useState(false);
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<string>();
-  async function resend() {
-    setBusy(true);
-    setError(undefined);
-    try {
-      const { webhookId, id: deliveryId } = delivery;
-      await api.post("/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}/resend", { path: { webhookId, deliveryId } });
-      await queryClient.invalidateQueries({ queryKey: keys.deliveries(webhookId) });
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
-  }
+  const path = { webhookId: delivery.webhookId, deliveryId: delivery.id };
+  const { run, busy, error } = useAction(
+    () => api.post("/api/v1/webhooks/{webhookId}/deliveries/{deliveryId}/resend", { path }),
+    { changes: [keys.deliveries(delivery.webhookId)] },
+  );
   return (
     <li className="border-b border-line">
       <div className="relative flex items-center gap-2 px-2 py-1.5 hover:bg-hover has-focus-visible:bg-hover sm:px-4">
@@ -235,7 +221,10 @@ function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
           onClick={() => setOpen(!open)}
           className="p-1.5 outline-none after:absolute after:inset-0 focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-accent"
         >
-          <ChevronRight className={cn("size-4 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
+          <ChevronRight
+            className={cn("size-4 shrink-0 text-faint transition-transform", open && "rotate-90")}
+            aria-hidden
+          />
         </button>
         <span id={id} className="flex min-w-0 grow flex-wrap items-center gap-x-3 text-sm sm:flex-nowrap">
           <span className="min-w-0 truncate font-mono text-xs">{delivery.event}</span>
@@ -245,7 +234,7 @@ function DeliveryRow({ delivery, url }: { delivery: Delivery; url: string }) {
           </span>
         </span>
         <Status value={delivery.status} className="max-sm:[&>svg]:hidden sm:w-24" />
-        <Button look="quiet" className="relative" busy={busy} onClick={() => void resend()}>
+        <Button look="quiet" className="relative" busy={busy} onClick={() => run()}>
           {t("webhooks.resend")}
         </Button>
       </div>
@@ -276,7 +265,10 @@ function Details({ delivery, url }: { delivery: Delivery; url: string }) {
           <Alert>{explain(request.error)}</Alert>
         ) : request.data ? (
           <Text>
-            {[`POST ${url}`, ...Object.entries(request.data.requestHeaders).map(([name, value]) => `${name}: ${value}`)].join("\n")}
+            {[
+              `POST ${url}`,
+              ...Object.entries(request.data.requestHeaders).map(([name, value]) => `${name}: ${value}`),
+            ].join("\n")}
             {"\n\n"}
             {pretty(request.data.requestBody)}
           </Text>

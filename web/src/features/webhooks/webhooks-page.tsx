@@ -4,12 +4,11 @@ import { Plus, Webhook as WebhookIcon } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
 import { api, explain, type Delivery, type Webhook } from "@/api/client";
 import { keys } from "@/api/query-keys";
-import { queryClient } from "@/api/query-client";
-import { webhooksQuery } from "./queries";
-import { keepDraft, keepForm, readDraft, readForm } from "@/ui/drafts";
+import { useAction } from "@/api/use-action";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
 import { Dialog, DialogActions } from "@/ui/dialog";
+import { keepDraft, keepForm, readDraft, readForm } from "@/ui/drafts";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Check, Field } from "@/ui/field";
 import { Page } from "@/ui/page";
@@ -17,6 +16,7 @@ import { RowLink } from "@/ui/row-link";
 import { Status } from "@/ui/status";
 import { Age } from "@/ui/time";
 import { eventsOf, webhookState } from "./deliveries";
+import { webhooksQuery } from "./queries";
 import { SecretOnce } from "./secret-once";
 
 /** The events of the API that can be subscribed to: `webhook:test` is sent on request only. */
@@ -108,9 +108,18 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
   const [{ url, all, chosen }, setForm] = useState(() => readForm(DRAFT, EMPTY));
   const set = (change: Partial<Form>) => setForm((form) => ({ ...form, ...change }));
-  const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
+  const [noEvent, setNoEvent] = useState(false);
   const [created, setCreated] = useState<{ id: string; secret: string }>();
+  const { run, busy, error } = useAction(
+    () => api.post("/api/v1/webhooks", { body: { url: url.trim(), events: all ? ["*"] : chosen } }),
+    {
+      changes: [keys.webhooks()],
+      onDone(webhook) {
+        keepDraft(DRAFT, "");
+        setCreated(webhook);
+      },
+    },
+  );
   useEffect(() => {
     if (url || !all) keepForm(DRAFT, { url, all, chosen });
   }, [url, all, chosen]);
@@ -119,20 +128,11 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
     onClose();
   };
 
-  async function submit(event: FormEvent) {
+  function submit(event: FormEvent) {
     event.preventDefault();
-    if (!all && chosen.length === 0) return setError(t("webhooks.chooseOne"));
-    setBusy(true);
-    setError(undefined);
-    try {
-      setCreated(await api.post("/api/v1/webhooks", { body: { url: url.trim(), events: all ? ["*"] : chosen } }));
-      keepDraft(DRAFT, "");
-      await queryClient.invalidateQueries({ queryKey: keys.webhooks() });
-    } catch (failure) {
-      setError(explain(failure));
-    } finally {
-      setBusy(false);
-    }
+    const incomplete = !all && chosen.length === 0;
+    setNoEvent(incomplete);
+    if (!incomplete) run();
   }
   if (created) {
     return (
@@ -177,7 +177,9 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
                       mono
                       label={name}
                       checked={chosen.includes(name)}
-                      onChange={(on) => set({ chosen: on ? [...chosen, name] : chosen.filter((one) => one !== name) })}
+                      onChange={(on) =>
+                        set({ chosen: on ? [...chosen, name] : chosen.filter((other) => other !== name) })
+                      }
                     />
                   ))}
                 </div>
@@ -185,7 +187,7 @@ function NewWebhook({ onClose }: { onClose: () => void }) {
             </div>
           )}
         </fieldset>
-        {error && <Alert>{error}</Alert>}
+        {noEvent ? <Alert>{t("webhooks.chooseOne")}</Alert> : error && <Alert>{error}</Alert>}
         <DialogActions>
           <Button type="submit" look="primary" busy={busy} disabled={url.trim() === ""}>
             {t("webhooks.create")}

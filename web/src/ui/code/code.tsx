@@ -16,17 +16,17 @@ export const FIRST_CHARACTERS = 30_000;
 export function useHighlighted(text: string, language: Language | undefined): ReactNode {
   const [, setReady] = useState<string>();
   const coloured = useMemo(() => language !== undefined && isColoured(text), [text, language]);
-  const known = coloured && language ? remembered(text, language) : undefined;
+  const nodes = coloured && language ? remembered(text, language) : undefined;
   useEffect(() => {
-    if (!coloured || known || !language) return;
+    if (!coloured || nodes || !language) return;
     let current = true;
     const timer = setTimeout(() => void highlight(text, language).then(() => current && setReady(text)), 120);
     return () => {
       current = false;
       clearTimeout(timer);
     };
-  }, [coloured, known, text, language]);
-  return known;
+  }, [coloured, nodes, text, language]);
+  return nodes;
 }
 
 interface CodeProps {

@@ -25,7 +25,7 @@ export type ColourResponse = { started: true } | { tree: Node[] } | { tokens: Hu
 const lowlight = createLowlight();
 const respond = (response: ColourResponse) => postMessage(response);
 
-addEventListener("message", async ({ data: { language, text, hunks } }: MessageEvent<ColourRequest>) => {
+async function colour({ language, text, hunks }: ColourRequest): Promise<void> {
   try {
     if (language && !lowlight.registered(language)) lowlight.register(language, (await GRAMMARS[language]()).default);
     if (hunks) {
@@ -33,12 +33,16 @@ addEventListener("message", async ({ data: { language, text, hunks } }: MessageE
       respond({ started: true });
       const enhancers = [markEdits(hunks, { type: "block" })];
       const refractor = { highlight: (code: string, name: string) => lowlight.highlight(name, code).children };
-      respond({ tokens: tokenize(hunks, language ? { highlight: true, refractor, language, enhancers } : { enhancers }) });
+      respond({
+        tokens: tokenize(hunks, language ? { highlight: true, refractor, language, enhancers } : { enhancers }),
+      });
     } else {
       respond({ started: true });
-      respond({ tree: (language ? lowlight.highlight(language, text ?? "").children : []) as Node[] });
+      respond({ tree: language ? lowlight.highlight(language, text ?? "").children : [] });
     }
   } catch {
     respond({ failed: true });
   }
-});
+}
+
+addEventListener("message", ({ data }: MessageEvent<ColourRequest>) => void colour(data));

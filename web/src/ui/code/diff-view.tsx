@@ -38,7 +38,8 @@ export default function DiffView({ patch, path }: { patch: string; path: string 
       current = false;
     };
   }, [file, path]);
-  if (!file) return <pre className="overflow-x-auto p-3 font-mono text-sm whitespace-pre-wrap wrap-anywhere">{patch}</pre>;
+  if (!file)
+    return <pre className="overflow-x-auto p-3 font-mono text-sm whitespace-pre-wrap wrap-anywhere">{patch}</pre>;
   if (file.hunks.length === 0) return <p className="px-4 py-3 text-sm text-faint">{t("changes.noLines")}</p>;
   const more = count(file.hunks) - shown;
   return (
@@ -50,7 +51,12 @@ export default function DiffView({ patch, path }: { patch: string; path: string 
         tokens={tokens?.file === file ? tokens.of : null}
         optimizeSelection={false}
       >
-        {(hunks) => hunks.flatMap((hunk) => [<HunkHeader key={`@${hunk.content}`} text={hunk.content} />, <Hunk key={hunk.content} hunk={hunk} />])}
+        {(hunks) =>
+          hunks.flatMap((hunk) => [
+            <HunkHeader key={`@${hunk.content}`} text={hunk.content} />,
+            <Hunk key={hunk.content} hunk={hunk} />,
+          ])
+        }
       </Diff>
       {more > 0 && (
         <Button look="quiet" onClick={() => setShown(shown + LINES)}>

@@ -22,10 +22,14 @@ export function FileDiffs({ diffs }: { diffs: readonly FileDiff[] }) {
     <ul className="space-y-2">
       {diffs.map(({ path, patch }, i) => (
         <li key={i} className="overflow-clip rounded-md border border-line bg-ground">
-          <p className="border-b border-line bg-sunken px-2.5 py-1 font-mono text-xs wrap-anywhere text-soft">{visible(path)}</p>
+          <p className="border-b border-line bg-sunken px-2.5 py-1 font-mono text-xs wrap-anywhere text-soft">
+            {visible(path)}
+          </p>
           {patch ? (
             // As high as the diff will be: nothing below moves when that is loaded.
-            <Suspense fallback={<pre className="overflow-hidden px-3 font-mono text-xs leading-[1.6]">{visible(patch)}</pre>}>
+            <Suspense
+              fallback={<pre className="overflow-hidden px-3 font-mono text-xs leading-[1.6]">{visible(patch)}</pre>}
+            >
               <DiffView patch={visible(patch)} path={path} />
             </Suspense>
           ) : (

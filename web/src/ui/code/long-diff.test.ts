@@ -2,8 +2,9 @@ import type { HunkData } from "react-diff-view";
 import { expect, test } from "vitest";
 import { firstLines, withShortLines } from "./long-diff";
 
-const hunk = (...contents: string[]) => ({ content: "@@", changes: contents.map((content) => ({ content })) }) as HunkData;
-const contents = (hunks: HunkData[]) => hunks.map((one) => one.changes.map((change) => change.content));
+const hunk = (...contents: string[]) =>
+  ({ content: "@@", changes: contents.map((content) => ({ content })) }) as HunkData;
+const contents = (hunks: HunkData[]) => hunks.map((hunk) => hunk.changes.map((change) => change.content));
 
 test("a long line ends with a note about its rest", () => {
   const [changed] = withShortLines([hunk("short", "x".repeat(900_000))], (left) => `[${left} more]`);

@@ -1,16 +1,28 @@
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { ArrowDown, Brain, Circle, CircleCheck, CircleDot, ListChecks, Loader2, MessageSquare, Wrench, type LucideIcon } from "lucide-react";
+import {
+  ArrowDown,
+  Brain,
+  Circle,
+  CircleCheck,
+  CircleDot,
+  ListChecks,
+  Loader2,
+  MessageSquare,
+  Wrench,
+  type LucideIcon,
+} from "lucide-react";
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { explain } from "@/api/client";
+import { useAction } from "@/api/use-action";
 import { chatQuery, readEarlier } from "@/features/sessions/queries";
 import { useDrafts } from "@/live";
 import { t, type TextKey } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
+import { CodeBlock, FIRST_CHARACTERS } from "@/ui/code/code";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { Age } from "@/ui/time";
-import { CodeBlock, FIRST_CHARACTERS } from "@/ui/code/code";
 import { Fold, Row, firstLine } from "./fold";
 import { chatItems, type Item } from "./items";
 import { Markdown } from "./markdown";
@@ -34,7 +46,10 @@ function guessHeight(item: Item | undefined): number {
   if (item?.kind !== "message") return 34;
   if (item.message.kind !== "text") return 34;
   const { content, role } = item.message;
-  const lines = content.length > 5000 ? content.length / 60 : content.split("\n").reduce((sum, line) => sum + 1 + Math.floor(line.length / 95), 0);
+  const lines =
+    content.length > 5000
+      ? content.length / 60
+      : content.split("\n").reduce((sum, line) => sum + 1 + Math.floor(line.length / 95), 0);
   return (role === "user" ? 64 : 42) + 22 * Math.min(400, lines);
 }
 
@@ -49,8 +64,7 @@ export const Chat = memo(function Chat({ targetId, name, generating, screen, end
   const scroller = useRef<HTMLDivElement>(null);
   const [atEnd, setAtEnd] = useState(true);
   const stick = useRef(true);
-  const [reading, setReading] = useState(false);
-  const [unread, setUnread] = useState<string>();
+  const { run: readBefore, busy: reading, error: unread } = useAction(() => readEarlier(targetId));
   const earlier = messages?.[0]?.index ?? 0;
 
   const virtual = useVirtualizer({
@@ -85,20 +99,9 @@ export const Chat = memo(function Chat({ targetId, name, generating, screen, end
     return () => observer.disconnect();
   }, [toEnd, chat.isPending]);
 
-  async function readBefore() {
-    setReading(true);
-    setUnread(undefined);
-    try {
-      await readEarlier(targetId);
-    } catch (failure) {
-      setUnread(explain(failure));
-    }
-    setReading(false);
-  }
-
   const readIfNear = () => {
     const element = scroller.current;
-    if (element && earlier > 0 && !reading && !unread && element.scrollTop < READ_AHEAD) void readBefore();
+    if (element && earlier > 0 && !reading && !unread && element.scrollTop < READ_AHEAD) readBefore();
   };
   useEffect(readIfNear);
 
@@ -137,7 +140,7 @@ export const Chat = memo(function Chat({ targetId, name, generating, screen, end
               {unread ? (
                 <>
                   {unread}
-                  <Button onClick={() => void readBefore()}>{t("app.retry")}</Button>
+                  <Button onClick={() => readBefore()}>{t("app.retry")}</Button>
                 </>
               ) : (
                 <>
@@ -236,13 +239,17 @@ const ItemView = memo(function ItemView({ item, name, generating, screen }: Item
   return (
     <Row className={item.continues && "py-1.5"}>
       {!item.continues && <Byline who={message.role === "system" ? "system" : name} at={message.timestamp} />}
-      <Long text={message.content}>{(text) => (message.source === "screen" ? <ScreenText text={text} /> : <Markdown text={text} />)}</Long>
+      <Long text={message.content}>
+        {(text) => (message.source === "screen" ? <ScreenText text={text} /> : <Markdown text={text} />)}
+      </Long>
     </Row>
   );
 });
 
 /** What a terminal shows: its lines and columns have a meaning, its characters are not Markdown. */
-const ScreenText = ({ text }: { text: string }) => <pre className="font-mono text-sm whitespace-pre-wrap wrap-anywhere">{text}</pre>;
+const ScreenText = ({ text }: { text: string }) => (
+  <pre className="font-mono text-sm whitespace-pre-wrap wrap-anywhere">{text}</pre>
+);
 
 const STEPS: Record<Step["state"], { icon: LucideIcon; look: string; label: TextKey }> = {
   done: { icon: CircleCheck, look: "text-good", label: "session.step.done" },
@@ -254,7 +261,11 @@ const STEPS: Record<Step["state"], { icon: LucideIcon; look: string; label: Text
 function Plan({ steps }: { steps: Step[] }) {
   const done = steps.filter(({ state }) => state === "done").length;
   return (
-    <Fold icon={<ListChecks aria-hidden />} summary={t("session.plan", done, steps.length)} more={currentStep(steps)?.text}>
+    <Fold
+      icon={<ListChecks aria-hidden />}
+      summary={t("session.plan", done, steps.length)}
+      more={currentStep(steps)?.text}
+    >
       <ol className="space-y-1 text-sm">
         {steps.map(({ text, state }, i) => {
           const { icon: Icon, look, label } = STEPS[state];

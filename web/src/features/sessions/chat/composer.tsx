@@ -3,12 +3,12 @@ import { ArrowUp, Clock, ListPlus, Loader2, Square, Undo2, X, Zap } from "lucide
 import { memo, useEffect, useRef, useState, type ClipboardEvent } from "react";
 import { api, ApiError, explain, UnreachableError, type Chat } from "@/api/client";
 import { keys } from "@/api/query-keys";
+import { refresh, useAction } from "@/api/use-action";
 import { chatQuery, queueQuery } from "@/features/sessions/queries";
-import { queryClient } from "@/api/query-client";
 import { t } from "@/text";
 import { Button } from "@/ui/button";
-import { Alert } from "@/ui/feedback";
 import { keepDraft, readDraft } from "@/ui/drafts";
+import { Alert } from "@/ui/feedback";
 import { notArrived, type Arrived, type Outgoing } from "./outgoing";
 import { MOST_PICTURES, pastedPictures, readPicture, withPictures, type Picture } from "./pictures";
 
@@ -31,7 +31,9 @@ const TOUCH = matchMedia("(pointer: coarse) and (hover: none)");
 /** Whether a keyboard is on the screen: it has no Shift+Enter, so there Enter is a new line. */
 function typesOnScreen(): boolean {
   const { visualViewport } = window;
-  return TOUCH.matches && visualViewport !== null && window.innerHeight - visualViewport.height * visualViewport.scale > 150;
+  return (
+    TOUCH.matches && visualViewport !== null && window.innerHeight - visualViewport.height * visualViewport.scale > 150
+  );
 }
 
 /** The message box, what waits in the queue, and what is being sent. */
@@ -40,7 +42,6 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
   const [error, setError] = useState<string>();
   const [outgoing, setOutgoing] = useState<readonly Outgoing[]>([]);
   const [pictures, setPictures] = useState<Picture[]>([]);
-  const [interrupting, setInterrupting] = useState(false);
   const queue = useQuery(queueQuery(targetId)).data ?? [];
   const written = useQuery({ ...chatQuery(targetId), select: newestOfUser }).data ?? [];
   const busy = status === "generating" || status === "waiting_approval";
@@ -49,7 +50,7 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
   useEffect(() => keepDraft(targetId, text), [targetId, text]);
   const latest = useRef(text);
   latest.current = text;
-  const arrived: Arrived[] = [...written, ...queue.map((one) => ({ id: one.messageId, text: one.text }))];
+  const arrived: Arrived[] = [...written, ...queue.map(({ messageId, text }) => ({ id: messageId, text }))];
   const shown = notArrived(outgoing, arrived);
   if (shown !== outgoing) setOutgoing(shown);
 
@@ -63,22 +64,24 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
     setText("");
     setPictures([]);
     setError(undefined);
-    const body = attached.length > 0 ? withPictures(message, attached, t("pictures.fallback", attached.length)) : { message };
+    const body =
+      attached.length > 0 ? withPictures(message, attached, t("pictures.fallback", attached.length)) : { message };
     try {
       const sent = await api.post("/api/v1/shortcuts/{ideId}/chat", {
         path: { ideId: targetId },
         body: { ...body, delivery },
         idempotencyKey: key,
       });
-      setOutgoing((all) => all.map((one) => (one.key === key ? { ...one, id: sent.messageId ?? key } : one)));
+      setOutgoing((all) =>
+        all.map((message) => (message.key === key ? { ...message, id: sent.messageId ?? key } : message)),
+      );
       // Events bring the message; this is for the case that they are lost.
       setTimeout(() => {
-        setOutgoing((all) => all.filter((one) => one.key !== key));
-        void queryClient.invalidateQueries({ queryKey: keys.chat(targetId) });
-        void queryClient.invalidateQueries({ queryKey: keys.queue(targetId) });
+        setOutgoing((all) => all.filter((message) => message.key !== key));
+        void refresh(keys.chat(targetId), keys.queue(targetId));
       }, 4000);
     } catch (failure) {
-      setOutgoing((all) => all.filter((one) => one.key !== key));
+      setOutgoing((all) => all.filter((message) => message.key !== key));
       // Kept at once: the end of the log-in may have replaced this page already.
       const rest = latest.current;
       const restored = rest && rest !== message ? `${message}\n${rest}` : message;
@@ -107,75 +110,82 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
     }
   }
 
-  async function interrupt() {
-    setInterrupting(true);
-    setError(undefined);
-    try {
-      await api.post("/api/v1/shortcuts/{ideId}/interrupt", { path: { ideId: targetId } });
-    } catch (failure) {
-      // The turn ended in the meantime, which is what was wanted.
-      if (!(failure instanceof ApiError && failure.code === "NOT_GENERATING")) setError(explain(failure));
-    } finally {
-      setInterrupting(false);
-      void queryClient.invalidateQueries({ queryKey: keys.status(targetId) });
-    }
-  }
-
-  async function withdraw(messageId: string) {
-    setError(undefined);
-    try {
-      await api.delete("/api/v1/shortcuts/{ideId}/queue/{messageId}", { path: { ideId: targetId, messageId } });
-    } catch (failure) {
-      const sent = failure instanceof ApiError && (failure.status === 404 || failure.code === "ALREADY_SENT");
-      setError(sent ? t("queue.sent") : explain(failure));
-    }
-    void queryClient.invalidateQueries({ queryKey: keys.queue(targetId) });
-  }
+  const interrupt = useAction(
+    async () => {
+      setError(undefined);
+      try {
+        await api.post("/api/v1/shortcuts/{ideId}/interrupt", { path: { ideId: targetId } });
+      } catch (failure) {
+        // The turn ended in the meantime, which is what was wanted.
+        if (!(failure instanceof ApiError && failure.code === "NOT_GENERATING")) throw failure;
+      }
+    },
+    { changes: [keys.status(targetId)] },
+  );
+  const withdraw = useAction(
+    async (messageId: string) => {
+      setError(undefined);
+      try {
+        await api.delete("/api/v1/shortcuts/{ideId}/queue/{messageId}", { path: { ideId: targetId, messageId } });
+      } catch (failure) {
+        const sent = failure instanceof ApiError && (failure.status === 404 || failure.code === "ALREADY_SENT");
+        throw sent ? new Error(t("queue.sent"), { cause: failure }) : failure;
+      }
+    },
+    { changes: [keys.queue(targetId)] },
+  );
+  const failure = error ?? interrupt.error ?? withdraw.error;
 
   return (
     <div className="space-y-2">
       {(queue.length > 0 || shown.length > 0) && (
         <ul aria-label={t("queue.title")} className="space-y-1 text-sm">
-          {queue.map((one) => (
-            <li key={one.messageId} className="flex items-center gap-2 rounded-md border border-dashed border-line-strong py-0.5 pr-0.5 pl-2.5">
+          {queue.map((message) => (
+            <li
+              key={message.messageId}
+              className="flex items-center gap-2 rounded-md border border-dashed border-line-strong py-0.5 pr-0.5 pl-2.5"
+            >
               <Clock className="size-3.5 shrink-0 text-faint" aria-hidden />
               <span className="shrink-0 text-xs font-medium text-faint">{t("queue.title")}</span>
-              <span className="min-w-0 grow truncate" title={one.text}>
-                {one.text}
+              <span className="min-w-0 grow truncate" title={message.text}>
+                {message.text}
               </span>
               <Button
                 look="quiet"
                 icon={<Undo2 className="size-3.5" aria-hidden />}
-                onClick={() => void withdraw(one.messageId)}
+                onClick={() => withdraw.run(message.messageId)}
               >
                 {t("queue.withdraw")}
               </Button>
             </li>
           ))}
-          {shown.map((one) => (
-            <li key={one.key} className="flex h-9 items-center gap-2 rounded-md border border-dashed border-line-strong px-2.5 text-soft">
+          {shown.map((message) => (
+            <li
+              key={message.key}
+              className="flex h-9 items-center gap-2 rounded-md border border-dashed border-line-strong px-2.5 text-soft"
+            >
               <Loader2 className="size-3.5 shrink-0 animate-turn text-faint" aria-hidden />
               <span className="shrink-0 text-xs font-medium text-faint">{t("message.sending")}</span>
-              <span className="min-w-0 truncate">{one.text}</span>
+              <span className="min-w-0 truncate">{message.text}</span>
             </li>
           ))}
         </ul>
       )}
-      {error && <Alert>{error}</Alert>}
+      {failure && <Alert>{failure}</Alert>}
       <div className="rounded-lg border border-line-strong bg-raised focus-within:border-accent">
         {pictures.length > 0 && (
           <ul aria-label={t("pictures.list")} className="flex flex-wrap gap-2 p-2 pb-0">
-            {pictures.map((one, i) => (
-              <li key={one.key} className="relative">
+            {pictures.map((picture, i) => (
+              <li key={picture.key} className="relative">
                 <img
-                  src={`data:${one.mimeType};base64,${one.data}`}
+                  src={`data:${picture.mimeType};base64,${picture.data}`}
                   alt={t("pictures.one", i + 1)}
                   className="size-16 rounded-md border border-line object-cover"
                 />
                 <button
                   type="button"
                   aria-label={t("pictures.remove", i + 1)}
-                  onClick={() => setPictures((all) => all.filter(({ key }) => key !== one.key))}
+                  onClick={() => setPictures((all) => all.filter(({ key }) => key !== picture.key))}
                   className="absolute -top-1.5 -right-1.5 flex size-6 items-center justify-center rounded-full border border-line-strong bg-raised text-soft hover:bg-hover"
                 >
                   <X className="size-3.5" aria-hidden />
@@ -207,9 +217,9 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
             <Button
               look="quiet"
               className="mr-auto max-sm:px-2"
-              busy={interrupting}
+              busy={interrupt.busy}
               icon={<Square className="size-3.5" aria-hidden />}
-              onClick={() => void interrupt()}
+              onClick={() => interrupt.run()}
             >
               {t("message.interrupt")}
             </Button>
@@ -228,7 +238,13 @@ export const Composer = memo(function Composer({ targetId, status, name, picture
           <Button
             look="primary"
             disabled={!canSend}
-            icon={busy ? <ListPlus className="size-4 max-sm:hidden" aria-hidden /> : <ArrowUp className="size-4" aria-hidden />}
+            icon={
+              busy ? (
+                <ListPlus className="size-4 max-sm:hidden" aria-hidden />
+              ) : (
+                <ArrowUp className="size-4" aria-hidden />
+              )
+            }
             onClick={() => void send("queue")}
           >
             {busy ? t("message.queue") : t("message.send")}

@@ -28,7 +28,10 @@ export function Fold({ icon, summary, more, note, children }: FoldProps) {
           onClick={() => setOpen(!open)}
           className="-mx-1.5 flex h-7 w-[calc(100%+0.75rem)] items-center gap-1.5 rounded-md px-1.5 text-left text-sm text-soft hover:bg-hover pointer-coarse:h-9"
         >
-          <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
+          <ChevronRight
+            className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")}
+            aria-hidden
+          />
           <span className="shrink-0 text-faint [&_svg]:size-3.5">{icon}</span>
           <span className="max-w-[80%] min-w-12 shrink truncate font-medium">{summary}</span>
           {more && <span className="min-w-0 flex-1 truncate font-mono text-xs text-faint">{more}</span>}

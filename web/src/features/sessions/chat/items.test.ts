@@ -20,7 +20,14 @@ test("results belong to their calls, in order, within a turn", () => {
     message("tool_result", "of nothing", "tool"),
   ];
   const shown = chatItems(messages, []).map((item) => (item.kind === "tool" ? [item.id, item.result?.id] : item.id));
-  expect(shown).toEqual([["a", "of a"], ["b", "of b"], "meanwhile", ["never answered", undefined], "next", "of nothing"]);
+  expect(shown).toEqual([
+    ["a", "of a"],
+    ["b", "of b"],
+    "meanwhile",
+    ["never answered", undefined],
+    "next",
+    "of nothing",
+  ]);
 });
 
 test("a result that names its call belongs to it, whichever is older", () => {
@@ -31,11 +38,14 @@ test("a result that names its call belongs to it, whichever is older", () => {
     { ...message("tool_result", "of b", "tool"), ...tool("2") },
   ];
   const shown = chatItems(messages, []).map((item) => item.kind === "tool" && [item.id, item.result?.id]);
-  expect(shown).toEqual([["a", undefined], ["b", "of b"]]);
+  expect(shown).toEqual([
+    ["a", undefined],
+    ["b", "of b"],
+  ]);
 });
 
 test("of consecutive messages, the first one names the author, and one after a pause", () => {
-  const at = (minutes: number, one: Message) => ({ ...one, timestamp: minutes * 60_000 });
+  const at = (minutes: number, message: Message) => ({ ...message, timestamp: minutes * 60_000 });
   const messages = [
     at(1, message("text", "question", "user")),
     at(1, message("text", "a")),
@@ -45,7 +55,9 @@ test("of consecutive messages, the first one names the author, and one after a p
     at(9, message("text", "next", "user")),
     at(9, message("text", "d")),
   ];
-  const named = chatItems(messages, [{ messageId: "e", text: "" }]).flatMap((item) => ("continues" in item && !item.continues ? item.id : []));
+  const named = chatItems(messages, [{ messageId: "e", text: "" }]).flatMap((item) =>
+    "continues" in item && !item.continues ? item.id : [],
+  );
   expect(named).toEqual(["question", "a", "c", "next", "d"]);
 });
 

@@ -11,21 +11,21 @@ type ToolItem = Extract<Item, { kind: "tool" }>;
 type OpenTool = Omit<ToolItem, "kind" | "id">;
 
 /** The items of messages that have been shown: what has not changed is not drawn again. */
-const known = new WeakMap<Message, Item>();
+const shownItems = new WeakMap<Message, Item>();
 
 function itemOf(message: Message, continues: boolean): Item {
-  const old = known.get(message);
+  const old = shownItems.get(message);
   if (old?.kind === "message" && old.continues === continues) return old;
   const item: Item = { kind: "message", id: message.id, message, continues };
-  known.set(message, item);
+  shownItems.set(message, item);
   return item;
 }
 
 function toolItem({ call, result, open }: OpenTool): Item {
-  const old = known.get(call);
+  const old = shownItems.get(call);
   if (old?.kind === "tool" && old.result === result && old.open === open) return old;
   const item: Item = { kind: "tool", id: call.id, call, result, open };
-  known.set(call, item);
+  shownItems.set(call, item);
   return item;
 }
 
@@ -80,10 +80,10 @@ export function chatItems(messages: readonly Message[], drafts: readonly Draft[]
     } else if (tool) {
       tool.result = message;
       tool.open = false;
-      waiting = waiting.filter((one) => one !== tool);
+      waiting = waiting.filter((other) => other !== tool);
     } else {
       if (message.role === "user") {
-        for (const one of waiting) one.open = false;
+        for (const other of waiting) other.open = false;
         waiting = [];
       }
       shown.push(message);
@@ -115,10 +115,24 @@ export function readCall(content: string): Call {
     parsed = JSON.parse(content);
   } catch {
     const [first = "", ...rest] = content.split("\n");
-    return { id: undefined, name: first.slice(0, 80), summary: rest.join(" ").slice(0, 200), input: content, language: undefined, command: undefined };
+    return {
+      id: undefined,
+      name: first.slice(0, 80),
+      summary: rest.join(" ").slice(0, 200),
+      input: content,
+      language: undefined,
+      command: undefined,
+    };
   }
   if (typeof parsed !== "object" || parsed === null) {
-    return { id: undefined, name: content.slice(0, 80), summary: "", input: content, language: undefined, command: undefined };
+    return {
+      id: undefined,
+      name: content.slice(0, 80),
+      summary: "",
+      input: content,
+      language: undefined,
+      command: undefined,
+    };
   }
   const { id, name, input } = parsed as Record<string, unknown>;
   const label = typeof name === "string" && name ? name : "Tool";

@@ -1,5 +1,5 @@
 import { Lexer, type MarkedToken, type Token, type Tokens } from "marked";
-import { memo, useMemo, useRef, type ReactNode } from "react";
+import { memo, useMemo, useState, type ReactNode } from "react";
 import { CodeBlock } from "@/ui/code/code";
 import { decodeEntities } from "./entities";
 import { safeLink } from "./links";
@@ -24,7 +24,7 @@ export function parse(text: string, streaming: boolean): Token[] {
     // Text that is read from a terminal has a line end where the line ends.
     return new Lexer({ gfm: true, breaks: true }).lex(streaming ? closed(text) : text);
   } catch {
-    return [{ type: "html", raw: text, text } as Token];
+    return [{ type: "html", raw: text, text }];
   }
 }
 
@@ -92,7 +92,9 @@ function Inline({ token: any, depth }: { token: Token; depth: number }): ReactNo
     case "checkbox":
       return <input type="checkbox" checked={token.checked} disabled aria-label={token.checked ? "☑" : "☐"} />;
     case "link":
-      return <Anchor href={token.autolink ? token.href : decodeEntities(token.href)}>{inline(token.tokens, depth)}</Anchor>;
+      return (
+        <Anchor href={token.autolink ? token.href : decodeEntities(token.href)}>{inline(token.tokens, depth)}</Anchor>
+      );
     case "image":
       // Images are not loaded: requesting an address from an agent's text could leak what was read.
       return <Anchor href={decodeEntities(token.href)}>{token.text || token.href}</Anchor>;
@@ -180,17 +182,14 @@ const Block = memo(
         return <Inline token={token} depth={depth} />;
     }
   },
-  (one, other) => one.token.raw === other.token.raw && one.token.type === other.token.type && one.depth === other.depth,
+  (before, after) =>
+    before.token.raw === after.token.raw && before.token.type === after.token.type && before.depth === after.depth,
 );
 
 /** Markdown of an agent. `streaming`: it is still being written. */
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
-  const parser = useRef<(text: string) => Token[]>(undefined);
-  const tokens = useMemo(() => {
-    if (!streaming) return parse(text, false);
-    parser.current ??= incrementalParser();
-    return parser.current(text);
-  }, [text, streaming]);
+  const [parseGrowing] = useState(() => incrementalParser());
+  const tokens = useMemo(() => (streaming ? parseGrowing(text) : parse(text, false)), [text, streaming, parseGrowing]);
   // The key has blocks drawn anew once the whole is known: a link may be defined further down.
   return (
     <div className="prose" key={String(streaming)}>

@@ -23,9 +23,11 @@ export interface Arrived {
 export function notArrived(outgoing: readonly Outgoing[], arrived: readonly Arrived[]): readonly Outgoing[] {
   const taken = new Set(outgoing.flatMap(({ id }) => id ?? []));
   const byText = new Set<string>();
-  const left = outgoing.filter((one) => {
-    if (one.id !== undefined) return !arrived.some(({ id }) => id === one.id);
-    const own = arrived.find(({ id, text }) => !taken.has(id) && !one.before.has(id) && text.trim() === one.text.trim());
+  const left = outgoing.filter((message) => {
+    if (message.id !== undefined) return !arrived.some(({ id }) => id === message.id);
+    const own = arrived.find(
+      ({ id, text }) => !taken.has(id) && !message.before.has(id) && text.trim() === message.text.trim(),
+    );
     if (own) {
       taken.add(own.id);
       byText.add(own.id);
@@ -34,5 +36,7 @@ export function notArrived(outgoing: readonly Outgoing[], arrived: readonly Arri
   });
   if (left.length === outgoing.length) return outgoing;
   // What has been taken for one message is not taken for another one of the same text later.
-  return byText.size === 0 ? left : left.map((one) => ({ ...one, before: new Set([...one.before, ...byText]) }));
+  return byText.size === 0
+    ? left
+    : left.map((message) => ({ ...message, before: new Set([...message.before, ...byText]) }));
 }

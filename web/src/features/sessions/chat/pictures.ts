@@ -48,7 +48,7 @@ function base64(blob: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve((reader.result as string).split(",", 2)[1] ?? "");
-    reader.onerror = () => reject(reader.error);
+    reader.onerror = () => reject(new Error("the picture cannot be read", { cause: reader.error }));
     reader.readAsDataURL(blob);
   });
 }
@@ -60,5 +60,5 @@ function base64(blob: Blob): Promise<string> {
 export function withPictures(text: string, pictures: readonly Picture[], fallback: string) {
   const images = pictures.map(({ mimeType, data }) => ({ type: "image" as const, mimeType, data }));
   const parts = [...(text.trim() ? [{ type: "text" as const, text }] : []), ...images];
-  return { input: { parts, textFallback: [text, fallback].filter((one) => one.trim()).join("\n\n") } };
+  return { input: { parts, textFallback: [text, fallback].filter((part) => part.trim()).join("\n\n") } };
 }

@@ -1,4 +1,15 @@
-import { Check, FilePen, FileText, Globe, Loader2, Search, SquareTerminal, Wrench, X, type LucideIcon } from "lucide-react";
+import {
+  Check,
+  FilePen,
+  FileText,
+  Globe,
+  Loader2,
+  Search,
+  SquareTerminal,
+  Wrench,
+  X,
+  type LucideIcon,
+} from "lucide-react";
 import { useMemo } from "react";
 import type { Message, Tool } from "@/api/client";
 import { t, visible } from "@/text";
@@ -36,7 +47,9 @@ export function ToolCall({ call, result, running }: ToolCallProps) {
   return (
     <Fold
       icon={<Icon aria-hidden />}
-      summary={run === undefined ? visible(title) : <code className="font-mono text-xs">$ {visible(firstLine(run))}</code>}
+      summary={
+        run === undefined ? visible(title) : <code className="font-mono text-xs">$ {visible(firstLine(run))}</code>
+      }
       more={run === undefined && !title.includes(summary) ? visible(summary) : undefined}
       note={<Outcome tool={tool} running={running && !result} />}
     >
@@ -51,7 +64,11 @@ export function ToolCall({ call, result, running }: ToolCallProps) {
       {result && (diff.length === 0 || tool?.status === "failed") && (
         <>
           <div className="text-xs font-semibold text-faint">{t("session.result")}</div>
-          {result.content.trim() ? <CodeBlock text={result.content} /> : <p className="text-sm text-faint">{t("session.noResult")}</p>}
+          {result.content.trim() ? (
+            <CodeBlock text={result.content} />
+          ) : (
+            <p className="text-sm text-faint">{t("session.noResult")}</p>
+          )}
         </>
       )}
     </Fold>

@@ -7,7 +7,7 @@ import { t, visible } from "@/text";
 import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
-import { INPUT } from "@/ui/field";
+import { TextInput } from "@/ui/field";
 import { patchesOf, type ChangedFile } from "./patches";
 
 const DiffView = lazy(() => import("@/ui/code/diff-view"));
@@ -42,7 +42,10 @@ export default function Changes({ targetId, status }: ChangesProps) {
     previous.current = status;
   }, [status, refetch]);
   const changes = diff.data;
-  const patches = useMemo(() => (changes ? patchesOf(changes.files, changes.patch) : new Map<string, string>()), [changes]);
+  const patches = useMemo(
+    () => (changes ? patchesOf(changes.files, changes.patch) : new Map<string, string>()),
+    [changes],
+  );
 
   if (diff.error instanceof ApiError && diff.error.code === "NO_REPOSITORY") {
     return (
@@ -68,22 +71,26 @@ export default function Changes({ targetId, status }: ChangesProps) {
         {changes && (
           <p className="flex min-w-0 items-center gap-1.5 text-sm">
             <GitBranch className="size-4 shrink-0 text-faint" aria-hidden />
-            <span className="truncate font-medium">{changes.branch === null ? t("changes.detached") : visible(changes.branch)}</span>
-            {changes.ahead > 0 && <span className="shrink-0 text-faint">{t("changes.ahead", changes.ahead, changes.base)}</span>}
+            <span className="truncate font-medium">
+              {changes.branch === null ? t("changes.detached") : visible(changes.branch)}
+            </span>
+            {changes.ahead > 0 && (
+              <span className="shrink-0 text-faint">{t("changes.ahead", changes.ahead, changes.base)}</span>
+            )}
           </p>
         )}
         <form onSubmit={compare} className="ml-auto flex items-center gap-2 max-sm:ml-0 max-sm:w-full">
           <label htmlFor="diff-base" className="shrink-0 text-sm text-soft">
             {t("changes.base")}
           </label>
-          <input
+          <TextInput
             id="diff-base"
             value={typed}
             placeholder="HEAD"
             spellCheck={false}
             autoCapitalize="none"
             onChange={(event) => setTyped(event.target.value)}
-            className={cn(INPUT, "h-7 text-sm sm:w-36")}
+            className="h-7 text-sm sm:w-36"
           />
           <Button
             type="submit"
@@ -96,7 +103,11 @@ export default function Changes({ targetId, status }: ChangesProps) {
         </form>
       </div>
       {diff.error && <Alert className="m-4">{explain(diff.error)}</Alert>}
-      {changes?.truncated && <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">{t("changes.truncated")}</p>}
+      {changes?.truncated && (
+        <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">
+          {t("changes.truncated")}
+        </p>
+      )}
       {diff.isPending ? (
         <Skeleton rows={6} />
       ) : !changes || diff.error ? null : changes.files.length === 0 ? (
@@ -109,7 +120,12 @@ export default function Changes({ targetId, status }: ChangesProps) {
             </p>
             {changes.files.length > 1 &&
               [true, false].map((open) => (
-                <Button key={String(open)} look="quiet" className="px-2" onClick={() => setAll({ open, round: (all?.round ?? 0) + 1 })}>
+                <Button
+                  key={String(open)}
+                  look="quiet"
+                  className="px-2"
+                  onClick={() => setAll({ open, round: (all?.round ?? 0) + 1 })}
+                >
                   {t(open ? "changes.openAll" : "changes.closeAll")}
                 </Button>
               ))}
@@ -121,7 +137,9 @@ export default function Changes({ targetId, status }: ChangesProps) {
                 file={file}
                 patch={patches.get(file.path)}
                 truncated={changes.truncated}
-                open={all?.open ?? (changes.files.length <= OPEN_FILES && file.additions + file.deletions <= OPEN_LINES)}
+                open={
+                  all?.open ?? (changes.files.length <= OPEN_FILES && file.additions + file.deletions <= OPEN_LINES)
+                }
               />
             ))}
           </ul>
@@ -166,7 +184,10 @@ function FileChanges({ file, patch, truncated, open: first }: FileProps) {
           onClick={() => setOpen(!open)}
           className="flex min-h-9 w-full items-center gap-2 px-2.5 py-1.5 text-left text-sm -outline-offset-2 hover:bg-hover pointer-coarse:min-h-11"
         >
-          <ChevronRight className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")} aria-hidden />
+          <ChevronRight
+            className={cn("size-3.5 shrink-0 text-faint transition-transform", open && "rotate-90")}
+            aria-hidden
+          />
           <span className="min-w-0 font-mono text-xs wrap-anywhere">
             {file.oldPath !== null && <span className="text-faint">{visible(file.oldPath)} → </span>}
             {visible(file.path)}

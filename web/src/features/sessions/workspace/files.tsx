@@ -1,18 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { File, FileQuestion, FileSymlink, Folder, FolderOpen, RefreshCw } from "lucide-react";
-import { useEffect, useMemo, useRef } from "react";
 import type { Schemas } from "outrider-client";
+import { useEffect, useMemo, useRef } from "react";
 import { api, ApiError, explain } from "@/api/client";
 import { keys } from "@/api/query-keys";
 import { t, visible } from "@/text";
 import { bytes } from "@/text/format";
 import { Button, buttonClass } from "@/ui/button";
+import { useHighlighted } from "@/ui/code/code";
+import { languageOf } from "@/ui/code/languages";
 import { CopyButton } from "@/ui/copy";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { RowLink } from "@/ui/row-link";
-import { useHighlighted } from "@/ui/code/code";
-import { languageOf } from "@/ui/code/languages";
 
 type Entry = Schemas["FileEntry"];
 
@@ -67,7 +67,12 @@ export default function Files({ targetId, path, root }: FilesProps) {
       <div className="min-h-0 grow overflow-auto">
         {missing ? (
           <Empty icon={<FileQuestion />} title={t("files.missing")} hint={t("files.missingHint")}>
-            <Link to="/sessions/$targetId" params={{ targetId }} search={{ tab: "files" }} className={buttonClass("primary")}>
+            <Link
+              to="/sessions/$targetId"
+              params={{ targetId }}
+              search={{ tab: "files" }}
+              className={buttonClass("primary")}
+            >
               {t("files.toRoot")}
             </Link>
           </Empty>
@@ -141,17 +146,27 @@ interface EntriesProps {
 
 function Entries({ targetId, path, entries, truncated }: EntriesProps) {
   // Directories first; the service has sorted them by name.
-  const sorted = useMemo(() => [...entries].sort((one, other) => +(other.type === "dir") - +(one.type === "dir")), [entries]);
+  const sorted = useMemo(() => [...entries].sort((a, b) => +(b.type === "dir") - +(a.type === "dir")), [entries]);
   if (entries.length === 0) return <Empty icon={<FolderOpen />} title={t("files.empty")} hint={t("files.emptyHint")} />;
   return (
     <>
-      {truncated && <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">{t("files.tooMany")}</p>}
+      {truncated && (
+        <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">
+          {t("files.tooMany")}
+        </p>
+      )}
       <ul aria-label={t("session.files")}>
         {sorted.map((entry) => {
           const Icon = ICONS[entry.type] ?? File; // a newer service may have more types
           return (
-            <li key={entry.name} className="relative flex h-9 items-center gap-2.5 border-b border-line px-4 hover:bg-hover has-focus-visible:bg-hover sm:px-6 pointer-coarse:h-11">
-              <Icon className={entry.type === "dir" ? "size-4 shrink-0 text-accent" : "size-4 shrink-0 text-faint"} aria-hidden />
+            <li
+              key={entry.name}
+              className="relative flex h-9 items-center gap-2.5 border-b border-line px-4 hover:bg-hover has-focus-visible:bg-hover sm:px-6 pointer-coarse:h-11"
+            >
+              <Icon
+                className={entry.type === "dir" ? "size-4 shrink-0 text-accent" : "size-4 shrink-0 text-faint"}
+                aria-hidden
+              />
               <RowLink
                 to="/sessions/$targetId"
                 params={{ targetId }}
@@ -160,7 +175,9 @@ function Entries({ targetId, path, entries, truncated }: EntriesProps) {
                 {visible(entry.name)}
                 {entry.type === "dir" && <span className="text-faint">/</span>}
               </RowLink>
-              {entry.type === "file" && <span className="ml-auto shrink-0 text-xs text-faint tabular-nums">{bytes(entry.size)}</span>}
+              {entry.type === "file" && (
+                <span className="ml-auto shrink-0 text-xs text-faint tabular-nums">{bytes(entry.size)}</span>
+              )}
             </li>
           );
         })}
@@ -178,7 +195,11 @@ function Text({ text, name, truncated }: { text: string; name: string; truncated
   if (text === "") return <Empty icon={<File />} title={t("files.emptyFile")} />;
   return (
     <>
-      {truncated && <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">{t("files.truncated")}</p>}
+      {truncated && (
+        <p className="border-b border-line bg-waiting-soft px-4 py-1.5 text-sm text-waiting sm:px-6">
+          {t("files.truncated")}
+        </p>
+      )}
       <div className="flex min-w-max py-2 font-mono text-sm">
         <pre aria-hidden className="sticky left-0 bg-ground px-3 text-right text-faint select-none sm:pl-6">
           {numbers}

@@ -5,7 +5,8 @@ const file = (path: string, oldPath: string | null = null): ChangedFile => ({
   ...{ path, oldPath, status: "modified" },
   ...{ additions: 1, deletions: 1, binary: false },
 });
-const part = (header: string, ...lines: string[]) => [`diff --git ${header}`, "--- a", "+++ b", ...lines, ""].join("\n");
+const part = (header: string, ...lines: string[]) =>
+  [`diff --git ${header}`, "--- a", "+++ b", ...lines, ""].join("\n");
 
 test("each file has its part of the patch, whatever their order", () => {
   const a = part("a/a.py b/a.py", "@@ -1 +1 @@", "-x", "+y");

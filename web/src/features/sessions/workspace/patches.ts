@@ -13,16 +13,18 @@ const quoted = (path: string) => `"${path.replace(/[\\"]/g, "\\$&").replace(/\t/
 function headers(file: ChangedFile): string[] {
   const [before, after] = [`a/${file.oldPath ?? file.path}`, `b/${file.path}`];
   const names = (path: string) => [path, quoted(path)];
-  return names(before).flatMap((one) => names(after).map((other) => `diff --git ${one} ${other}`));
+  return names(before).flatMap((from) => names(after).map((to) => `diff --git ${from} ${to}`));
 }
 
 /** Return the part of a patch that belongs to each file; files without one are not in the result. */
 export function patchesOf(files: readonly ChangedFile[], patch: string): Map<string, string> {
   const parts = new Map(splitPatch(patch).map((part) => [part.split("\n", 1)[0] as string, part]));
-  const found = new Map<string, string>();
+  const byPath = new Map<string, string>();
   for (const file of files) {
-    const part = headers(file).map((header) => parts.get(header)).find((one) => one !== undefined);
-    if (part !== undefined) found.set(file.path, part);
+    const part = headers(file)
+      .map((header) => parts.get(header))
+      .find((candidate) => candidate !== undefined);
+    if (part !== undefined) byPath.set(file.path, part);
   }
-  return found;
+  return byPath;
 }
