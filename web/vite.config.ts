@@ -1,6 +1,7 @@
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
-import { defineConfig, type Plugin } from "vite";
+import type { Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 const path = (relative: string) => new URL(relative, import.meta.url).pathname;
 
@@ -49,6 +50,11 @@ export default defineConfig({
         },
       },
     },
+  },
+  test: {
+    environmentOptions: { happyDOM: { url: "http://service.example/" } },
+    // Modules that begin requests when they are loaded have no service in tests.
+    setupFiles: ["src/kit/no-requests.ts"],
   },
   server: { proxy: { "/api": { target: "http://127.0.0.1:8400", ws: true } } },
 });

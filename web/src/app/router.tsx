@@ -12,10 +12,11 @@ import { Login } from "@/features/account/login-page";
 import { safeNext } from "@/features/account/login-redirect";
 import { accountQuery, userOf } from "@/features/account/queries";
 import { loadCode, readSession } from "@/features/sessions/load";
-import { TABS, type Tab } from "@/features/sessions/session-search";
+import { sessionSearch } from "@/features/sessions/session-search";
 import { SessionsPage } from "@/features/sessions/sessions-page";
 import { keepDraftsOf } from "@/ui/drafts";
 import { keepSpots } from "@/ui/return-place";
+import { searchTexts } from "@/ui/search-texts";
 import { FailedPage, NotFoundPage } from "./failed";
 import { Shell } from "./shell";
 
@@ -47,32 +48,23 @@ const shell = createRoute({
   },
 });
 
-/** Return these parts of an address's query that are texts with something in them. */
-function texts<K extends string>(search: Record<string, unknown>, ...names: K[]): Partial<Record<K, string>> {
-  const given = names.flatMap((name) => {
-    const value = search[name];
-    // A text of digits only is read as a number.
-    return typeof value === "number" || (typeof value === "string" && value !== "") ? [[name, String(value)]] : [];
-  });
-  return Object.fromEntries(given) as Partial<Record<K, string>>;
-}
-
 const sessions = createRoute({
   getParentRoute: () => shell,
   path: "/",
   component: SessionsPage,
-  validateSearch: (search: Record<string, unknown>) => texts(search, "q", "status", "machine"),
+  validateSearch: (search: Record<string, unknown>) => searchTexts(search, "q", "status", "machine"),
 });
 const inbox = createRoute({
   getParentRoute: () => shell,
   path: "/inbox",
   component: lazyRouteComponent(() => import("@/features/inbox/inbox-page"), "InboxPage"),
+  validateSearch: (search: Record<string, unknown>) => searchTexts(search, "question"),
 });
 const machines = createRoute({
   getParentRoute: () => shell,
   path: "/machines",
   component: lazyRouteComponent(() => import("@/features/machines/machines-page"), "MachinesPage"),
-  validateSearch: (search: Record<string, unknown>) => texts(search, "q"),
+  validateSearch: (search: Record<string, unknown>) => searchTexts(search, "q"),
 });
 const machine = createRoute({
   getParentRoute: () => shell,
@@ -88,10 +80,7 @@ const session = createRoute({
     // A pointer over a row of the list must not ask the machine.
     if (!preload) readSession(params.targetId);
   },
-  validateSearch: (search: Record<string, unknown>): { tab?: Tab; path?: string } => ({
-    ...(TABS.includes(search.tab as Tab) && search.tab !== "chat" ? { tab: search.tab as Tab } : {}),
-    ...(search.tab === "files" ? texts(search, "path") : {}),
-  }),
+  validateSearch: sessionSearch,
 });
 const account = createRoute({
   getParentRoute: () => shell,
@@ -103,7 +92,7 @@ const history = createRoute({
   getParentRoute: () => shell,
   path: "/history",
   component: lazyRouteComponent(() => import("@/features/sessions/history-page"), "HistoryPage"),
-  validateSearch: (search: Record<string, unknown>) => texts(search, "q"),
+  validateSearch: (search: Record<string, unknown>) => searchTexts(search, "q"),
 });
 const webhooks = createRoute({
   getParentRoute: () => shell,
@@ -119,7 +108,7 @@ const device = createRoute({
   getParentRoute: () => shell,
   path: "/device",
   component: lazyRouteComponent(() => import("@/features/connect/device-page"), "DevicePage"),
-  validateSearch: (search: Record<string, unknown>) => texts(search, "code"),
+  validateSearch: (search: Record<string, unknown>) => searchTexts(search, "code"),
 });
 /** What is none of these, inside the frame: its navigation leads on. */
 const nowhere = createRoute({ getParentRoute: () => shell, path: "/$", component: NotFoundPage });

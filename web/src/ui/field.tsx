@@ -101,7 +101,7 @@ export function SearchBox({ label, onChange, className, ...rest }: SearchProps) 
         type="search"
         aria-label={label}
         data-list-filter
-        className={cn("pl-8 text-sm [&::-webkit-search-cancel-button]:hidden")}
+        className="pl-8 text-sm [&::-webkit-search-cancel-button]:hidden"
         onChange={(event) => onChange(event.target.value)}
         onKeyDown={(event) => {
           if (event.key !== "Escape") return;

@@ -1,3 +1,4 @@
+import { useRouter } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 
 const TYPING_MS = 250;
@@ -13,7 +14,17 @@ export function useFilterText(
   const [text, setText] = useState(inAddress);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const writing = useRef(0);
-  useEffect(() => () => clearTimeout(timer.current), []);
+  const router = useRouter();
+  useEffect(() => {
+    // A person who goes to another page while this waits would be brought back by it.
+    const unsubscribe = router.subscribe("onBeforeNavigate", ({ pathChanged }) => {
+      if (pathChanged) clearTimeout(timer.current);
+    });
+    return () => {
+      unsubscribe();
+      clearTimeout(timer.current);
+    };
+  }, [router]);
   useEffect(() => {
     // Changed by a link or the browser's buttons, not by what is being typed here.
     if (timer.current === undefined && writing.current === 0) setText(inAddress);

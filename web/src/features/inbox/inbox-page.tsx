@@ -1,4 +1,4 @@
-import { Link } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { Check, Inbox, X } from "lucide-react";
 import { useCallback, useEffect, useEffectEvent, useRef, useState } from "react";
 import { explain, type ActionOption } from "@/api/client";
@@ -11,6 +11,8 @@ import { allows } from "./choices";
 import { QuestionCard, subjectOf } from "./question-card";
 import { withOpen, type Question } from "./questions";
 import { useAnswer } from "./use-answer";
+
+const route = getRouteApi("/shell/inbox");
 
 /**
  * Return every open question, and those that were answered since: they keep their place, as high as
@@ -37,6 +39,8 @@ function useQuestions(): { questions: Question[]; forget: () => void } {
 export function InboxPage() {
   const { places, isPending, error } = useFleet();
   const { questions, forget } = useQuestions();
+  const { question: selected } = route.useSearch();
+  const navigate = route.useNavigate();
   const names = new Map(places.map(({ session }) => [session.id, session.name]));
   const anyOpen = questions.some(({ open }) => open);
   return (
@@ -58,6 +62,8 @@ export function InboxPage() {
             <InboxCard
               key={question.approval.action.id}
               question={question}
+              selected={question.approval.action.id === selected}
+              onSelect={(id) => void navigate({ search: { question: id }, replace: true })}
               name={names.get(question.approval.sessionId) ?? question.approval.type}
             />
           ))}
@@ -82,7 +88,15 @@ function focusNext(card: HTMLElement, options: FocusOptions): void {
   (next ?? card.closest("main"))?.focus(options);
 }
 
-function InboxCard({ question: { approval, open }, name }: { question: Question; name: string }) {
+interface CardProps {
+  question: Question;
+  name: string;
+  /** Whether the address names it. */
+  selected: boolean;
+  onSelect: (id: string) => void;
+}
+
+function InboxCard({ question: { approval, open }, name, selected, onSelect }: CardProps) {
   const { action, targetId, workspace } = approval;
   const answer = useAnswer(targetId, action);
   const card = useRef<HTMLLIElement>(null);
@@ -107,6 +121,12 @@ function InboxCard({ question: { approval, open }, name }: { question: Question;
     };
   }, [open]);
 
+  const [atFirst] = useState(selected);
+  useEffect(() => {
+    // After a reload, or back from its session.
+    if (atFirst && document.activeElement === document.body) card.current?.focus();
+  }, [atFirst]);
+
   if (!open) {
     return (
       <li ref={card} tabIndex={-1} style={{ minHeight: height }} className="flex outline-none">
@@ -120,6 +140,7 @@ function InboxCard({ question: { approval, open }, name }: { question: Question;
       data-row
       tabIndex={-1}
       onKeyDown={answer.onKeyDown}
+      onFocus={() => !selected && onSelect(action.id)}
       className="rounded-lg focus:outline-2 focus:outline-offset-2 focus:outline-accent"
     >
       <QuestionCard action={action} name={name} answer={answer}>

@@ -35,7 +35,7 @@ export function SessionPage() {
 }
 
 function Session({ targetId }: { targetId: string }) {
-  const { tab = "chat", path = "" } = route.useSearch();
+  const { tab = "chat", path = "", base = "", file } = route.useSearch();
   const daemonId = machineOf(targetId);
   const fleet = useFleet();
   const listed = fleet.places.find((place) => place.session.targetId === targetId)?.session;
@@ -94,7 +94,7 @@ function Session({ targetId }: { targetId: string }) {
           {tab === "terminal" ? (
             <Terminal path={`/api/v1/shortcuts/${encodeURIComponent(targetId)}/terminal`} />
           ) : tab === "changes" ? (
-            <Changes targetId={targetId} status={state.status} />
+            <Changes targetId={targetId} status={state.status} base={base} file={file} />
           ) : tab === "files" ? (
             <Files targetId={targetId} path={path} root={state.workspace?.name || t("session.files")} />
           ) : tab === "debug" ? (

@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { ChevronRight, FileDiff, GitBranch, RefreshCw } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState, type FormEvent } from "react";
 import { api, ApiError, explain } from "@/api/client";
@@ -8,6 +9,7 @@ import { Button } from "@/ui/button";
 import { cn } from "@/ui/cn";
 import { Alert, Empty, Skeleton } from "@/ui/feedback";
 import { TextInput } from "@/ui/field";
+import { sessionSearch } from "../session-search";
 import { patchesOf, type ChangedFile } from "./patches";
 
 const DiffView = lazy(() => import("@/ui/code/diff-view"));
@@ -20,12 +22,15 @@ interface ChangesProps {
   targetId: string;
   /** The session's status: what an agent has changed is read again when its turn ends. */
   status: string;
+  /** What the address has: the commit to compare with, and the file that was opened last. */
+  base: string;
+  file: string | undefined;
 }
 
 /** What differs from a commit in the session's directory. */
-export default function Changes({ targetId, status }: ChangesProps) {
-  const [base, setBase] = useState("");
-  const [typed, setTyped] = useState("");
+export default function Changes({ targetId, status, base, file }: ChangesProps) {
+  const navigate = useNavigate();
+  const [typed, setTyped] = useState(base);
   /** Set by the buttons that open or close all files; until then, each has its own default. */
   const [all, setAll] = useState<{ open: boolean; round: number }>();
   const diff = useQuery({
@@ -36,6 +41,10 @@ export default function Changes({ targetId, status }: ChangesProps) {
       api.get("/api/v1/shortcuts/{ideId}/diff", { path: { ideId: targetId }, query: base ? { base } : {}, signal }),
   });
   const { refetch } = diff;
+  const show = (change: { base?: string; file?: string | undefined }) => {
+    const search = sessionSearch({ tab: "changes", base, file, ...change });
+    return navigate({ to: "/sessions/$targetId", params: { targetId }, search, replace: true });
+  };
   const previous = useRef(status);
   useEffect(() => {
     if (previous.current === "generating" && status !== "generating") void refetch();
@@ -61,8 +70,9 @@ export default function Changes({ targetId, status }: ChangesProps) {
 
   function compare(event: FormEvent) {
     event.preventDefault();
-    if (typed.trim() === base) void refetch();
-    else setBase(typed.trim());
+    const next = typed.trim();
+    if (next === base) void refetch();
+    else void show({ base: next });
   }
 
   return (
@@ -131,15 +141,19 @@ export default function Changes({ targetId, status }: ChangesProps) {
               ))}
           </div>
           <ul aria-label={t("session.changes")} className="space-y-3 px-2 pb-6 sm:px-6">
-            {changes.files.map((file) => (
+            {changes.files.map((changed) => (
               <FileChanges
-                key={`${all?.round ?? 0} ${file.path}`}
-                file={file}
-                patch={patches.get(file.path)}
+                key={`${all?.round ?? 0} ${changed.path}`}
+                file={changed}
+                patch={patches.get(changed.path)}
                 truncated={changes.truncated}
                 open={
-                  all?.open ?? (changes.files.length <= OPEN_FILES && file.additions + file.deletions <= OPEN_LINES)
+                  all?.open ??
+                  (changed.path === file ||
+                    (changes.files.length <= OPEN_FILES && changed.additions + changed.deletions <= OPEN_LINES))
                 }
+                selected={changed.path === file}
+                onToggle={(open) => void show({ file: open ? changed.path : undefined })}
               />
             ))}
           </ul>
@@ -170,18 +184,29 @@ interface FileProps {
   patch: string | undefined;
   truncated: boolean;
   open: boolean;
+  /** Whether it is the one that the address names. */
+  selected: boolean;
+  onToggle: (open: boolean) => void;
 }
 
-function FileChanges({ file, patch, truncated, open: first }: FileProps) {
+function FileChanges({ file, patch, truncated, open: first, selected, onToggle }: FileProps) {
   const [open, setOpen] = useState(first);
+  const row = useRef<HTMLLIElement>(null);
+  const [atFirst] = useState(selected);
+  useEffect(() => {
+    if (atFirst) row.current?.scrollIntoView({ block: "start" });
+  }, [atFirst]);
   return (
-    <li className="overflow-clip rounded-md border border-line">
+    <li ref={row} className="overflow-clip rounded-md border border-line">
       <h2 className="sticky top-0 z-10 bg-sunken font-normal">
         <button
           type="button"
           data-row
           aria-expanded={open}
-          onClick={() => setOpen(!open)}
+          onClick={() => {
+            setOpen(!open);
+            onToggle(!open);
+          }}
           className="flex min-h-9 w-full items-center gap-2 px-2.5 py-1.5 text-left text-sm -outline-offset-2 hover:bg-hover pointer-coarse:min-h-11"
         >
           <ChevronRight
