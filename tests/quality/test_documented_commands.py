@@ -139,21 +139,6 @@ def test_outrider_has_the_commands_and_options(application: Any) -> None:
     assert faults == []
 
 
-@pytest.mark.parametrize(
-    ("text", "is_right"),
-    [
-        ("outrider admin account create --email me@example.com", True),
-        ("outrider admin account create --mail me@example.com", False),
-        ("KEY=x outrider admin acount list | jq", False),
-        ("outrider run laptop -- ls --anything", True),
-        ("echo outrider nonsense", True),
-    ],
-)
-def test_how_a_command_is_checked(application: Any, text: str, is_right: bool) -> None:
-    found = [_fault(application, words) for words in _invocations(text)]
-    assert (found == [None] * len(found)) is is_right
-
-
 def _method(line: str) -> str:
     if named := re.search(r"-X (\w+)", line):
         return named[1]
@@ -182,16 +167,3 @@ def test_the_api_has_the_endpoints_that_curl_requests() -> None:
         if (fault := _unknown_request(line))
     ]
     assert faults == []
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ('curl -H "$auth" "$API/daemons?x=1"', None),
-        ("curl $API/shortcuts/$AGENT/chat -d '{}'", None),
-        ("curl $API/shortcuts/$AGENT/chats", "GET /shortcuts/$AGENT/chats"),
-        ("curl -X PUT $BASE/api/v1/daemons", "PUT /daemons"),
-    ],
-)
-def test_how_a_request_is_checked(line: str, fault: str | None) -> None:
-    assert _unknown_request(line) == fault

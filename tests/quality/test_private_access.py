@@ -8,8 +8,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parents[1]
 
 _LIBRARIES = {"_exit", "_replace", "_serve"}
@@ -58,18 +56,3 @@ def test_tests_use_no_private_names_and_patch_no_constants() -> None:
         for line, name in faults(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("queue._claim()", "_claim"),
-        ("from outrider.service.accounts.passwords import _hasher", "_hasher"),
-        ("monkeypatch.setattr(limits, 'MAX_LINE', 1)", "MAX_LINE"),
-        ("monkeypatch.setattr('outrider.service.limits.MAX_LINE', 1)", "MAX_LINE"),
-        ("monkeypatch.setattr(passwords, '_hasher', None)", "_hasher"),
-        ("limits.MAX_LINE = 1", "MAX_LINE"),
-    ],
-)
-def test_each_of_them_is_found(source: str, name: str) -> None:
-    assert [found for _, found in faults(ast.parse(source))] == [name]

@@ -49,7 +49,3 @@ def test_the_tests_of_a_promise_exist(beginning: str) -> None:
     for test in TESTS_OF[beginning]:
         path, _, name = test.partition("::")
         assert name in _tests_in(path), f"{path} has no test {name}"
-
-
-def test_there_are_promises() -> None:
-    assert len(PROMISES) > 40

@@ -38,7 +38,7 @@ def everywhere(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def operations() -> list[dict[str, Any]]:
-    return [one for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    return [item for methods in DOCUMENT["paths"].values() for item in methods.values()]
 
 
 def conforms(value: Any, schema: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ def examples_of(content: dict[str, Any]) -> list[Any]:
     return several or [content["example"]]
 
 
-def test_it_is_openapi_3_1() -> None:
+def test_the_document_is_openapi_3_1() -> None:
     """Valid against the JSON Schema dialect that OpenAPI 3.1 uses, every $ref leads somewhere.
 
     And nothing is described that is not used.
@@ -65,16 +65,16 @@ def test_it_is_openapi_3_1() -> None:
             {"$schema": "https://json-schema.org/draft/2020-12/schema", **model}
         )
     used = {part["$ref"] for part in everywhere(DOCUMENT) if "$ref" in part}
-    known = {
+    defined = {
         f"#/components/{kind}/{name}"
         for kind, parts in components.items()
         if kind != "securitySchemes"
         for name in parts
     }
-    assert used == known
+    assert used == defined
 
 
-def test_every_field_has_a_description_and_a_good_example() -> None:
+def test_everything_has_a_description_and_valid_examples() -> None:
     for model, schema in DOCUMENT["components"]["schemas"].items():
         assert schema["description"], model
         for name, field in schema.get("properties", {}).items():
@@ -82,11 +82,11 @@ def test_every_field_has_a_description_and_a_good_example() -> None:
             assert field.get("examples"), f"{model}.{name}"
             for example in field["examples"]:
                 conforms(example, field)
-
-
-def test_every_operation_has_a_description_and_good_examples() -> None:
+    ids = set()
     for operation in operations():
+        ids.add(operation["operationId"])
         assert operation["description"]
+        assert operation["summary"]
         bodies = [operation[key] for key in ("requestBody",) if key in operation]
         if "x-websocket" in operation:
             assert operation["responses"]["101"].keys() == {"description"}
@@ -99,10 +99,15 @@ def test_every_operation_has_a_description_and_good_examples() -> None:
         for parameter in operation["parameters"]:
             if "$ref" not in parameter:
                 assert parameter["description"]
+                assert parameter["in"] != "path" or parameter["required"]
                 conforms(parameter["example"], parameter["schema"])
+    assert len(ids) == len(operations())
+    assert DOCUMENT["servers"]
+    described = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
+    assert {tag for operation in operations() for tag in operation["tags"]} == described
 
 
-def test_a_request_s_example_is_one_that_the_service_takes() -> None:
+def test_the_service_accepts_the_examples_of_requests() -> None:
     for endpoint in ENDPOINTS:
         operation = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]
         if endpoint.body is not None:
@@ -111,7 +116,7 @@ def test_a_request_s_example_is_one_that_the_service_takes() -> None:
                 decode_body(msgspec.json.Decoder(endpoint.body), json.dumps(example).encode())
 
 
-def test_what_may_be_left_out_of_a_request_has_no_default() -> None:
+def test_optional_fields_of_requests_have_no_default() -> None:
     """Generators take a field with a default for one that is always there."""
     for operation in operations():
         for content in everywhere(operation.get("requestBody", {})):
@@ -119,12 +124,13 @@ def test_what_may_be_left_out_of_a_request_has_no_default() -> None:
     assert not any("default" in schema for schema in everywhere(DOCUMENT["components"]["schemas"]))
 
 
-def test_what_a_response_always_has_is_required() -> None:
-    """Such a field is always present (null where it has no value)."""
+def test_a_response_requires_what_is_always_present() -> None:
+    """Such a field is null where it has no value."""
     schemas = DOCUMENT["components"]["schemas"]
     for name in ("Session", "AgentState", "DaemonStatus", "DebugBundle", "Webhook", "Control"):
         assert set(schemas[name]["required"]) == set(schemas[name]["properties"])
     assert schemas["ErrorBody"]["required"] == ["error"]
+    assert "connected" not in schemas["Daemon"]["required"]
 
 
 @pytest.mark.parametrize(
@@ -139,15 +145,9 @@ def test_what_a_response_always_has_is_required() -> None:
         ("Session", "status", {"idle", "generating", "waiting_approval", "error"}),
     ],
 )
-def test_a_list_of_words_is_an_enum(model: str, field: str, values: set[str]) -> None:
+def test_a_field_with_few_values_is_an_enum(model: str, field: str, values: set[str]) -> None:
     schema = DOCUMENT["components"]["schemas"][model]["properties"][field]
     assert set(schema.get("items", schema)["enum"]) == values
-
-
-def test_it_names_its_server_and_its_tags() -> None:
-    assert DOCUMENT["servers"]
-    described = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
-    assert {tag for operation in operations() for tag in operation["tags"]} == described
 
 
 def test_each_command_is_described_with_its_own_payload() -> None:
@@ -166,7 +166,7 @@ def test_each_command_is_described_with_its_own_payload() -> None:
         assert references == {f"#/components/schemas/{payloads[CommandType(command)].__name__}"}
 
 
-def test_a_post_that_may_not_be_repeated_takes_an_idempotency_key() -> None:
+def test_a_post_that_changes_something_takes_an_idempotency_key() -> None:
     for endpoint in ENDPOINTS:
         operation = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]
         takes = {"$ref": "#/components/parameters/IdempotencyKey"} in operation["parameters"]
@@ -175,20 +175,13 @@ def test_a_post_that_may_not_be_repeated_takes_an_idempotency_key() -> None:
         )
 
 
-def test_it_has_the_routes_of_the_tests_of_scopes() -> None:
+def test_each_operation_names_its_scope() -> None:
     """Each method and path, with its scope."""
     for method, path, scope, _, _ in WITH_SCOPES:
         full = "/api/v1" + path.format(daemon="{daemonId}", target="{ideId}")
         operation = DOCUMENT["paths"][full][method.lower()]
         assert operation.get("security", DOCUMENT["security"])
         assert f"`{scope}`" in operation["description"]
-
-
-def test_a_field_that_may_be_absent_is_not_required() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
-    assert "connected" not in schemas["Daemon"]["required"]
-    assert "connected" in schemas["DaemonStatus"]["required"]
-    assert "details" not in schemas["ErrorBody"]["required"]
 
 
 @pytest.mark.parametrize(
@@ -202,23 +195,10 @@ def test_a_field_that_may_be_absent_is_not_required() -> None:
         ("/api/v1/account", set()),
     ],
 )
-def test_it_has_the_query_parameters_that_are_taken(path: str, names: set[str]) -> None:
+def test_query_parameters_are_those_that_the_handler_uses(path: str, names: set[str]) -> None:
     """No parameter that would do nothing."""
     parameters = DOCUMENT["paths"][path]["get"]["parameters"]
-    assert {one["name"] for one in parameters if one["in"] == "query"} == names
-
-
-def test_it_tells_that_a_page_of_another_site_may_not_log_in() -> None:
-    assert "403" in DOCUMENT["paths"]["/api/v1/auth/login"]["post"]["responses"]
-
-
-def test_every_operation_is_told_apart_and_told() -> None:
-    ids = [operation["operationId"] for operation in operations()]
-    assert len(ids) == len(set(ids))
-    for operation in operations():
-        assert operation["summary"]
-        for parameter in operation["parameters"]:
-            assert parameter.get("in") != "path" or parameter["required"]
+    assert {item["name"] for item in parameters if item["in"] == "query"} == names
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -84,6 +84,20 @@ async def test_ownership_before_action(site: Site, user: Owner) -> None:
     assert_error(await other.api.post(path, json={"command": "id"}), 500)
 
 
+@pytest.mark.parametrize("action", ["disconnect", "revoke"])
+async def test_recent_login_before_ownership(user: Owner, action: str) -> None:
+    """docs/access.md, Sessions: these routes refuse every API key."""
+    for machine_id in ("machine_x", (await user.machine()).id):
+        response = await user.api.post(f"{V1}/daemons/{machine_id}/{action}")
+        assert_error(response, 403, "RECENT_LOGIN_REQUIRED")
+
+
+async def test_ownership_before_the_type_to_launch(user: Owner) -> None:
+    """What can be launched depends on the machine, so an unknown machine comes first."""
+    response = await user.api.post(f"{V1}/shortcuts/machine_x/launch", json={"type": "no-such"})
+    assert_error(response, 404)
+
+
 async def test_what_counts_against_the_month(start_site: StartSite) -> None:
     """docs/access.md, Limits: one refused before the quota check does not; only keys' do."""
     owner = await person(await start_site(rate_limit_key=4), "free")

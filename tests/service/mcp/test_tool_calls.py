@@ -1,6 +1,7 @@
 """Tool calls: the request of each, its result, its errors. Holds docs/mcp.md."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any, cast
 
@@ -134,23 +135,18 @@ async def test_launch_in_a_worktree_and_resume(owner: Owner) -> None:
         assert "`worktree.branch`" in await fails(client, "launch_agent", **where, base="main")
 
 
-async def test_a_command(owner: Owner) -> None:
+async def test_a_command_is_run_on_the_machine_of_a_nickname(owner: Owner) -> None:
     machine = await owner.machine()
     async with mcp_client(owner.site.url, owner.key) as client:
         ran = asyncio.create_task(
-            tool(client, "run_command", machine="Bench", command="ls", cwd="/srv")
+            client.call_tool("run_command", {"machine": "Bench", "command": "ls", "cwd": "/srv"})
         )
         await machine.answers(await machine.takes("terminal", command="ls", cwd="/srv"))
-        assert (await ran)["output"] == RESULTS["terminal"]["output"]
-
-
-async def test_the_result_is_also_text(owner: Owner) -> None:
-    await connected(owner)
-    async with mcp_client(owner.site.url, owner.key) as client:
-        answer = await client.call_tool("list_approvals", {})
-    (content,) = answer.content
+        answer = await ran
+    assert result_of(answer)["output"] == RESULTS["terminal"]["output"]
+    (content,) = answer.content  # also as text
     assert isinstance(content, TextContent)
-    assert '"act_1"' in content.text
+    assert json.loads(content.text) == answer.structured_content
 
 
 class TestErrors:
@@ -197,23 +193,16 @@ class TestErrors:
         async with mcp_client(owner.site.url, owner.key) as client:
             assert said in await fails(client, name, **arguments)
 
-    async def test_an_empty_message(self, owner: Owner) -> None:
-        machine = await owner.machine()
-        async with mcp_client(owner.site.url, owner.key) as client:
-            said = await fails(client, "send_message", agent=f"{machine.id}:cli:a", text=" ")
-        assert "empty" in said
-
-    async def test_a_nickname_of_two_machines(self, owner: Owner) -> None:
+    async def test_what_the_endpoint_refuses(self, owner: Owner) -> None:
         machines = [await owner.machine(), await owner.machine()]
+        offline = (await owner.enrolls()).daemon_id
         async with mcp_client(owner.site.url, owner.key) as client:
+            agent = f"{machines[0].id}:cli:a"
+            assert "empty" in await fails(client, "send_message", agent=agent, text=" ")
             said = await fails(client, "run_command", machine="Bench", command="ls")
-        assert all(machine.id in said for machine in machines)
-
-    async def test_an_offline_machine(self, owner: Owner) -> None:
-        enrolled = await owner.enrolls()
-        async with mcp_client(owner.site.url, owner.key) as client:
-            said = await fails(client, "run_command", machine=enrolled.daemon_id, command="ls")
-        assert "list_machines" in said
+            assert all(machine.id in said for machine in machines)  # of the same nickname
+            said = await fails(client, "run_command", machine=offline, command="ls")
+            assert "list_machines" in said
 
 
 TOOLS_OF: dict[Scope, str] = {
