@@ -53,7 +53,7 @@ class Pattern:
     ) -> None:
         try:
             re.compile(text, flags)  # `regex` knows more than is documented here, such as `(?R)`
-            escaped = _LITERAL_BRACE.sub(lambda found: found[1] or r"\{", text)
+            escaped = _LITERAL_BRACE.sub(lambda brace: brace[1] or r"\{", text)
             self._compiled = regex.compile(escaped, flags)
         except (re.error, regex.error, OverflowError, RecursionError) as error:
             raise ValueError(f"not a regular expression: {error}") from error

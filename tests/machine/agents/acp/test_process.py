@@ -3,22 +3,26 @@
 import asyncio
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
-from outrider.machine.agents.acp.process import AgentProcess
+from outrider.machine.agents.acp.process import RunningAgent, start_agent
+from outrider.machine.agents.acp.spec import DEFAULT_TIMEOUTS
 from tests.rig.patience import PATIENCE, eventually
 
 
-async def test_an_end_that_is_cancelled_kills_at_once(tmp_path: Path) -> None:
+async def test_a_cancelled_end_kills_the_process_at_once(tmp_path: Path) -> None:
     """As when the daemon stops, and cannot wait for an agent that does not exit."""
-    stubborn = ["sh", "-c", "trap '' TERM; echo; sleep 1000"]
-    process = await AgentProcess.start(stubborn, str(tmp_path), {"PATH": os.environ["PATH"]})
-    await process.reader.readline()
-    ending = asyncio.create_task(process.end(PATIENCE))
-    await eventually(process.writer.is_closing)  # it waits for the agent to exit
+    stubborn = ["sh", "-c", "trap '' TERM; echo ready; sleep 1000"]
+    child = await start_agent(stubborn, str(tmp_path), {"PATH": os.environ["PATH"]})
+    assert child.stdin is not None
+    agent = RunningAgent(Mock(), child, Mock(), Mock(), timeouts=DEFAULT_TIMEOUTS)
+    await eventually(lambda: "ready" in agent.evidence()["unreadableOutput"])
+    ending = asyncio.create_task(agent.end(PATIENCE))
+    await eventually(child.stdin.is_closing)  # it waits for the agent to exit
     ending.cancel()
     await asyncio.wait({ending})
     assert ending.cancelled()
     try:
-        await eventually(lambda: process.exit_code == -9)
+        await eventually(lambda: agent.exit_code == -9)
     finally:
-        await process.kill_remaining()
+        await agent.clean_up()

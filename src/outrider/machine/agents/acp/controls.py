@@ -131,9 +131,9 @@ class Controls:
     def _validated(self, name: str, value: Value) -> Setting:
         setting = self._settings.get(name)
         if setting is None:
-            known = ", ".join(self._settings) or "none"
+            names = ", ".join(self._settings) or "none"
             raise bad_request(
-                f"The agent has no control {name!r}; it has: {known}", f"controls.{name}"
+                f"The agent has no control {name!r}; it has: {names}", f"controls.{name}"
             )
         control = setting.control
         if control.type == "toggle" and not isinstance(value, bool):

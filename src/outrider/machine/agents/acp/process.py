@@ -1,7 +1,7 @@
 """The process of an agent: started, its session opened (or opened again), watched, and ended.
 
-    AgentLifecycle ─ at most one at a time ─▶ RunningAgent ─▶ AgentProcess (pipes, stderr)
-                                                   └────────▶ AgentConnection (JSON-RPC)
+    AgentLifecycle ─ at most one at a time ─▶ RunningAgent (pipes, stderr)
+                                                   └─▶ AgentConnection (JSON-RPC)
 
 An agent lives no longer than this daemon, because its pipes end here. What outlives the daemon is
 the agent's own id of the session, in the session's record, by which a new process opens it again.
@@ -54,104 +54,11 @@ OpenSession = Callable[[AgentConnection, InitializeResponse, str], Awaitable[dic
 """Opens a session in a directory and returns the agent's answer."""
 
 
-class AgentProcess:
-    """A running agent, the leader of a process session of its own. Made by `start`.
-
-    Attributes:
-        reader: its standard output.
-        writer: its standard input.
-        stderr_tail: the newest of its standard error.
-    """
-
-    def __init__(self, child: Child) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        self._process = child
-        self.reader = child.stdout
-        self.writer = child.stdin
-        self.stderr_tail = OutputTail(STDERR_KEPT)
-        self._stderr_task = asyncio.create_task(
-            self._read_stderr(child.stderr), name=f"stderr of {self.pid}"
-        )
-
-    @classmethod
-    async def start(
-        cls, argv: Sequence[str], directory: str, environment: Mapping[str, str]
-    ) -> "AgentProcess":
-        """Start a program with pipes to and from it.
-
-        Leaves nothing behind where it raises or is cancelled.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        child = await start(
-            argv, cwd=directory, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_CHUNK
-        )
-        return cls(child)
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """Its exit code: negative for a signal, None while it runs."""
-        return self._process.returncode
-
-    async def wait(self) -> None:
-        """Return once the process itself has exited, even if its children still run."""
-        await self._process.wait()
-
-    async def end(self, grace: float) -> None:
-        """End it and every process that it started. Idempotent.
-
-        Its standard input is closed first, upon which a well-behaved agent exits. SIGTERM follows
-        after `grace` seconds, and SIGKILL after `_TERMINATE_GRACE` more. What an agent that has
-        exited left running gets no such time. Returns when none runs, or 5 s after SIGKILL.
-        A cancelled call kills at once: the daemon may be about to stop.
-        """
-        known: list[psutil.Process] = []
-        try:
-            # Descendants are collected while the leader runs: those that left its session can no
-            # longer be found once it has exited.
-            known = await self._process.group.members()
-            self.writer.close()
-            exited = await self._exits_within(grace)
-            await self._process.group.end(0 if exited else _TERMINATE_GRACE, known)
-            await self._exits_within(_KILL_TIMEOUT)
-        except asyncio.CancelledError:
-            await self._process.group.kill(known)
-            raise
-        finally:
-            self._stderr_task.cancel()
-            self._process.close()
-
-    async def kill_remaining(self) -> None:
-        """Kill the processes that it left running."""
-        await self._process.group.kill()
-
-    async def _exits_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._process.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
-        """Read standard error, with pauses: a flood of it must not occupy the event loop."""
-        while data := await stderr.read(_CHUNK):
-            self.stderr_tail.add(data)
-            await asyncio.sleep(_STDERR_PAUSE)
-
-
 class RunningAgent:
-    """One process of an agent and the connection to it.
+    """One process of an agent, the leader of a process session of its own, and its connection.
 
     Args:
+        child: the process, with pipes to and from it; `start_agent` makes it.
         client: carries out the agent's requests.
         on_update: gets the parameters of every session update, in order.
 
@@ -163,18 +70,32 @@ class RunningAgent:
     def __init__(
         self,
         spec: AcpSpec,
-        process: AgentProcess,
+        child: Child,
         client: SdkClient,
         on_update: Callable[[Any], None],
         *,
         timeouts: Timeouts,
     ) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
         self._spec = spec
-        self._process = process
+        self._process = child
         self.connection = AgentConnection(
-            process.reader, process.writer, client, on_update, timeouts=timeouts
+            child.stdout, child.stdin, client, on_update, timeouts=timeouts
         )
         self.agent: InitializeResponse | None = None
+        self._stdin = child.stdin
+        self._stderr_tail = OutputTail(STDERR_KEPT)
+        self._stderr_task = asyncio.create_task(
+            self._read_stderr(child.stderr), name=f"stderr of {child.pid}"
+        )
+
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
+        """Read standard error, with pauses: a flood of it must not occupy the event loop."""
+        while data := await stderr.read(_CHUNK):
+            self._stderr_tail.add(data)
+            await asyncio.sleep(_STDERR_PAUSE)
 
     async def open(
         self,
@@ -225,6 +146,11 @@ class RunningAgent:
         resumes = sessions is not None and sessions.resume is not None
         return resumes or (able is not None and bool(able.load_session))
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code: negative for a signal, None while it runs."""
+        return self._process.returncode
+
     async def wait(self) -> None:
         """Return once the process has exited, and what it wrote has been read."""
         await self._process.wait()
@@ -232,24 +158,19 @@ class RunningAgent:
             async with asyncio.timeout(LAST_READ_TIMEOUT):
                 await self.connection.transport.finished.wait()
 
-    async def has_exited(self) -> bool:
-        """Return whether the process has exited.
+    async def has_exited(self, seconds: float = END_GRACE) -> bool:
+        """Return whether the process has exited, or does within so many seconds.
 
-        Its pipes may be closed a moment before it exits, so this waits for up to `END_GRACE`.
+        Its pipes may be closed a moment before it exits.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_GRACE):
+            async with asyncio.timeout(seconds):
                 await self._process.wait()
-        return self._process.exit_code is not None
-
-    @property
-    def exit_code(self) -> int | None:
-        """Its exit code: negative for a signal, None while it runs."""
-        return self._process.exit_code
+        return self.exit_code is not None
 
     def exit_message(self) -> str:
         """Return how the process exited, for a person."""
-        code = self._process.exit_code
+        code = self.exit_code
         how = "" if code is None else f" with code {code}"
         if code is not None and code < 0:
             how = f" by a signal ({-code})"
@@ -259,11 +180,32 @@ class RunningAgent:
     async def clean_up(self) -> None:
         """Close the connection to an agent that has exited, and kill what it left running."""
         await self.connection.close()
-        await self._process.kill_remaining()
+        await self._process.group.kill()
 
-    async def end(self) -> None:
-        """End it with every process that it started. Idempotent."""
-        await self._process.end(END_GRACE)
+    async def end(self, grace: float = END_GRACE) -> None:
+        """End it and every process that it started. Idempotent.
+
+        Its standard input is closed first, upon which a well-behaved agent exits. SIGTERM follows
+        after `grace` seconds, and SIGKILL after `_TERMINATE_GRACE` more. What an agent that has
+        exited left running gets no such time. Returns when none runs, or 5 s after SIGKILL.
+        A cancelled call kills at once: the daemon may be about to stop.
+        """
+        members: list[psutil.Process] = []
+        group = self._process.group
+        try:
+            # Descendants are collected while the leader runs: those that left its session can no
+            # longer be found once it has exited.
+            members = await group.members()
+            self._stdin.close()
+            exited = await self.has_exited(grace)
+            await group.end(0 if exited else _TERMINATE_GRACE, members)
+            await self.has_exited(_KILL_TIMEOUT)
+        except asyncio.CancelledError:
+            await group.kill(members)
+            raise
+        finally:
+            self._stderr_task.cancel()
+            self._process.close()
         await self.connection.close()
 
     def evidence(self) -> dict[str, Any]:
@@ -273,13 +215,24 @@ class RunningAgent:
             "agent": None if info is None else f"{info.name} {info.version}",
             "protocolVersion": None if self.agent is None else self.agent.protocol_version,
             "unreadableOutput": self.connection.transport.unreadable.text(),
-            "stderr": self._process.stderr_tail.text(),
+            "stderr": self._stderr_tail.text(),
             "pid": self._process.pid,
-            "exitCode": self._process.exit_code,
+            "exitCode": self.exit_code,
         }
 
     def _stderr_end(self) -> str:
-        return output_end(self._process.stderr_tail.text())
+        return output_end(self._stderr_tail.text())
+
+
+async def start_agent(argv: Sequence[str], directory: str, environment: Mapping[str, str]) -> Child:
+    """Start a program with pipes to and from it; leave nothing behind if this is cancelled.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return await start(
+        argv, cwd=directory, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_CHUNK
+    )
 
 
 class AgentLifecycle:
@@ -419,12 +372,12 @@ class AgentLifecycle:
     async def _open(self, argv: Sequence[str], open_session: OpenSession) -> dict[str, Any]:
         name, path = self._spec.display_name, self._record.path
         try:
-            process = await AgentProcess.start(argv, path, self._environment)
+            child = await start_agent(argv, path, self._environment)
         except OSError as error:
             raise ApiError(500, f"{name} could not be started: {error.strerror}") from error
         client = cast("SdkClient", self._client)
         self.running = running = RunningAgent(
-            self._spec, process, client, self._on_update, timeouts=self._timeouts
+            self._spec, child, client, self._on_update, timeouts=self._timeouts
         )
         self._watch_task = asyncio.create_task(
             self._watch(running), name=f"watch {self._record.id}"

@@ -137,11 +137,11 @@ class OpenMessage:
 
     def _continue(self, shown: list[str]) -> None:
         """Replace the end of the text by what is shown now, which begins somewhere within it."""
-        known = self._lines
-        for start in range(max(0, len(known) - len(shown)), len(known)):
-            anchor = known[start : start + _ANCHOR]
+        text_lines = self._lines
+        for start in range(max(0, len(text_lines) - len(shown)), len(text_lines)):
+            anchor = text_lines[start : start + _ANCHOR]
             if shown[: len(anchor)] == anchor and any(anchor):
-                self._lines = [*known[:start], *shown]
+                self._lines = [*text_lines[:start], *shown]
                 break
         if len(self._lines) > MAX_LINES:
             self._lines = []
@@ -149,7 +149,7 @@ class OpenMessage:
     def _reserve(self, first_line: str) -> bool:
         """Reserve an id, unless the message is the last one that the transcript has."""
         pieces = self._transcript.pieces()
-        texts = [one for one in pieces if one.role == "assistant" and one.kind == "text"]
+        texts = [piece for piece in pieces if piece.role == "assistant" and piece.kind == "text"]
         if not _letters(first_line):
             return False
         if texts and _letters(texts[-1].content).startswith(_letters(first_line)):

@@ -246,11 +246,11 @@ def _remove_questions(lines: Sequence[str], questions: Sequence[Sequence[str]]) 
     result: list[str] = []
     done = 0
     for question in questions:
-        found = [at for at in range(done, len(lines)) if _is_question_at(question, lines, at)]
-        if not found:
+        places = [at for at in range(done, len(lines)) if _is_question_at(question, lines, at)]
+        if not places:
             continue  # the agent has taken it off its screen
         # A message may quote the question that it leads to: `input('y or n?')`.
-        index = next((at for at in found if lines[at].startswith(question[0])), found[0])
+        index = next((at for at in places if lines[at].startswith(question[0])), places[0])
         result += lines[done:index]
         before = lines[index][: lines[index].rindex(question[0])]
         result += [before] if before.strip() else []

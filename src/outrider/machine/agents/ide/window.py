@@ -327,12 +327,12 @@ class Reports:
 
     def by_agent(self) -> dict[str, PanelReport]:
         """Return the newest report of each agent; of several, one of a visible chat."""
-        found: dict[str, PanelReport] = {}
+        newest: dict[str, PanelReport] = {}
         for report in self._frames.values():
             for kind, panel in report.items():
-                if kind not in found or (panel.shown and not found[kind].shown):
-                    found[kind] = panel
-        return found
+                if kind not in newest or (panel.shown and not newest[kind].shown):
+                    newest[kind] = panel
+        return newest
 
     def frame_of(self, agent: str | None) -> "Frame | None":
         """Return the frame that has this agent; of several, one in which it is visible."""

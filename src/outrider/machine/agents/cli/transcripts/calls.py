@@ -41,14 +41,14 @@ def call_tool(id_: str, name: str, arguments: Any, started_at: int, **fields: An
     path = _first_text(given, _PATHS)
     line = given.get("offset")
     place = FileLocation(path=path, line=line if type(line) is int and line > 0 else None)
-    known: dict[str, Any] = {
+    derived: dict[str, Any] = {
         "kind": kind,
         "title": title,
         "status": "running",
         "diff": _edits(path, given) if kind == "edit" and path else [],
         "locations": [place] if path and kind in {"read", "edit"} else [],
     }
-    return tool_of(id=id_, started_at=started_at, **(known | fields))
+    return tool_of(id=id_, started_at=started_at, **(derived | fields))
 
 
 def ended(
