@@ -122,19 +122,20 @@ def check(
         typer.echo(escaped(message))
     if start.login_methods is not None:
         typer.echo(f"login:     {escaped(', '.join(start.login_methods)) or 'no methods'}")
-    if start.failure is not None:
+    if start.failure is not None or start.agent is None:
         fail(f"does not start: {start.failure}")
-    what = "asks something" if start.pending is not None else "is ready"
+    agent, observation = start.agent, start.agent.observation
+    what = "asks something" if observation.pending is not None else "is ready"
     typer.echo(f"starts:    {what} after {start.seconds:.1f} s")
     if description.category == "acp":
-        typer.echo(f"status:    {start.status}")
-        for control in start.controls:
+        typer.echo(f"status:    {observation.status}")
+        for control in observation.controls:
             options = ", ".join(control.options) or "on or off"
             typer.echo(f"{control.id + ':':10} {control.value}, of: {options}")
     else:
-        typer.echo(f"status:    {start.status}, by the rule {start.rule!r}")
-        typer.echo(f"title:     {start.title or '-'}")
-    _show_question(start.pending)
+        typer.echo(f"status:    {observation.status}, by the rule {agent.rule!r}")
+        typer.echo(f"title:     {agent.title or '-'}")
+    _show_question(observation.pending)
 
 
 @app.command()
@@ -154,10 +155,10 @@ def capture(
         f"screen:    {report.screen_status or 'no rule matches'}, by the rule {report.rule!r}"
     )
     typer.echo(f"record:    {report.record_activity or 'none'}")
-    typer.echo(f"status:    {report.status}")
-    if report.error is not None:
-        typer.echo(f"error:     {report.error}")
-    _show_question(report.pending)
+    typer.echo(f"status:    {report.observation.status}")
+    if report.observation.error is not None:
+        typer.echo(f"error:     {report.observation.error}")
+    _show_question(report.observation.pending)
 
 
 def _show_question(pending: "PendingAction | None") -> None:

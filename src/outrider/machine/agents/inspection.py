@@ -5,6 +5,7 @@ its own journal, and its own tmux server to start agents.
 """
 
 import asyncio
+import json
 import tempfile
 import time
 import uuid
@@ -15,11 +16,8 @@ from pathlib import Path
 from subprocess import STDOUT
 from typing import Any, Final, Literal
 
-import msgspec
-
 from outrider.contract.errors import ApiError, OutriderError
 from outrider.contract.ids import new_id
-from outrider.contract.resources import Control, PendingAction
 from outrider.contract.resources import Provider as Description
 from outrider.machine.agents.acp.connection import TRACE
 from outrider.machine.agents.adapter import Observation
@@ -63,42 +61,47 @@ class ProviderInfo:
 
 
 @dataclass(frozen=True)
-class StartResult:
-    """The result of a start: the seconds that it took, and the first state of the agent.
-
-    If the agent did not start, only `seconds` and `failure` are set, and of an ACP agent what it
-    had reported: the `login_methods` that it knows, None of other agents, and `messages`.
-    """
-
-    seconds: float
-    failure: str | None = None
-    status: str | None = None
-    rule: str | None = None
-    pending: PendingAction | None = None
-    title: str = ""
-    screen: str = ""
-    controls: tuple[Control, ...] = ()
-    login_methods: tuple[str, ...] | None = None
-    messages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class AgentReport:
-    """The screen and the status of a running agent, and what the status was derived from.
+    """The screen and the status of an agent, and what the status was derived from.
 
     `rule` is the rule that matches the screen and `screen_status` its status; `record_activity`
     is the state by the agent's transcript, None if it has none or the transcript does not show it.
     """
 
     type: str
-    status: str
+    observation: Observation
     rule: str | None
     screen_status: str | None
     record_activity: str | None
-    error: str | None
-    pending: PendingAction | None
     title: str
     screen: str
+
+    @classmethod
+    def of(cls, kind: str, observation: Observation, evidence: Mapping[str, Any]) -> "AgentReport":
+        """Return the report of an agent by the evidence of its adapter."""
+        return cls(
+            type=kind,
+            observation=observation,
+            rule=evidence.get("rule"),
+            screen_status=evidence.get("screenStatus"),
+            record_activity=evidence.get("recordActivity"),
+            title=(evidence.get("title") or "").strip(),
+            screen=evidence.get("screen") or "",
+        )
+
+
+@dataclass(frozen=True)
+class StartResult:
+    """The result of a start: the seconds that it took, and the agent or why it did not start.
+
+    Of an ACP agent also the `login_methods` that it knows, and the first `messages` both ways.
+    """
+
+    seconds: float
+    agent: AgentReport | None
+    failure: str | None
+    login_methods: tuple[str, ...] | None = None
+    messages: tuple[str, ...] = ()
 
 
 def known_providers(settings: DaemonSettings) -> list[ProviderInfo]:
@@ -178,23 +181,14 @@ async def _start(provider: Provider, folder: str) -> StartResult:
         adapter = await provider.launch(_record(provider.describe(), folder))
     except ApiError as error:
         failure = start_failure(provider.spec, error).message
-        return StartResult(time.monotonic() - started_at, failure=failure)
+        return StartResult(time.monotonic() - started_at, None, failure)
     try:
         seconds = time.monotonic() - started_at
         observations: list[Observation] = []
         # `observe` calls the observer at once with the current state.
         adapter.observe(lambda _, observation: observations.append(observation))
-        evidence, observation = adapter.evidence(), observations[0]
-        return StartResult(
-            seconds,
-            failure=observation.error,
-            status=observation.status,
-            rule=_text(evidence, "rule"),
-            pending=observation.pending,
-            title=(_text(evidence, "title") or "").strip(),
-            screen=_text(evidence, "screen") or "",
-            controls=observation.controls,
-        )
+        agent = AgentReport.of(provider.spec.type, observations[0], adapter.evidence())
+        return StartResult(seconds, agent, observations[0].error)
     finally:
         await adapter.close()
 
@@ -220,17 +214,7 @@ async def inspect_session(settings: DaemonSettings, session_id: str) -> AgentRep
             await adapter.detach()
         finally:
             await context.tmux.close()
-    return AgentReport(
-        type=record.type,
-        status=observation.status,
-        rule=_text(evidence, "rule"),
-        screen_status=_text(evidence, "screenStatus"),
-        record_activity=_text(evidence, "recordActivity"),
-        error=observation.error,
-        pending=observation.pending,
-        title=(_text(evidence, "title") or "").strip(),
-        screen=_text(evidence, "screen") or "",
-    )
+    return AgentReport.of(record.type, observation, evidence)
 
 
 class _Messages:
@@ -256,23 +240,10 @@ class _Messages:
         """Return how a person can log in, by the agent's answer to `initialize`."""
         for direction, line in self._lines:
             if direction == "received" and b'"authMethods"' in line:
-                with suppress(msgspec.DecodeError):
-                    answer = msgspec.json.decode(line, type=_Answer).result
-                    return tuple(f"{method.id} ({method.name})" for method in answer.auth_methods)
+                with suppress(ValueError, LookupError, TypeError):
+                    methods = json.loads(line)["result"]["authMethods"]
+                    return tuple(f"{each['id']} ({each.get('name', '-')})" for each in methods)
         return None
-
-
-class _LoginMethod(msgspec.Struct):
-    id: str
-    name: str = "-"
-
-
-class _Initialized(msgspec.Struct, rename="camel"):
-    auth_methods: list[_LoginMethod] = []
-
-
-class _Answer(msgspec.Struct):
-    result: _Initialized
 
 
 class _Context:
@@ -301,8 +272,8 @@ class _Context:
     def provider(self, kind: str) -> Provider:
         provider = self.providers.get(kind)
         if provider is None:
-            known = ", ".join(sorted(self.providers))
-            raise InspectionError(f"Unknown type {kind!r}: this machine knows {known}")
+            names = ", ".join(sorted(self.providers))
+            raise InspectionError(f"Unknown type {kind!r}: this machine knows {names}")
         error = provider.describe().error
         if error is not None:
             raise InspectionError(error)
@@ -330,8 +301,8 @@ def _find_record(settings: DaemonSettings, session_id: str) -> SessionRecord:
     for record in records:
         if record.id == wanted:
             return record
-    known = ", ".join(f"{record.id} ({record.type})" for record in records)
-    raise InspectionError(f"This machine has no session {session_id!r}; it has {known or 'none'}")
+    ids = ", ".join(f"{record.id} ({record.type})" for record in records)
+    raise InspectionError(f"This machine has no session {session_id!r}; it has {ids or 'none'}")
 
 
 async def _wait_until_settled(adapter: CliAgent) -> Observation:
@@ -342,8 +313,3 @@ async def _wait_until_settled(adapter: CliAgent) -> Observation:
         await asyncio.sleep(0.1)
         observation = await adapter.poll()
     return observation
-
-
-def _text(evidence: Mapping[str, Any], name: str) -> str | None:
-    value = evidence.get(name)
-    return value if isinstance(value, str) else None
