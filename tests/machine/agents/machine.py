@@ -161,7 +161,7 @@ class Machine:
     @property
     def messages_reported(self) -> list[str]:
         """The ids of the messages of which there was an event."""
-        return [one.chat_message.id for one in self.reported if one.chat_message is not None]
+        return [event.chat_message.id for event in self.reported if event.chat_message is not None]
 
     async def start(self) -> None:
         """Start the daemon's part: a new one, over the same journal and tmux server."""

@@ -253,4 +253,6 @@ def resolved(
 
 def emitted(commands: Iterable[CoreCommand]) -> list[str]:
     """Return the names of the events among these commands, without `agent:`."""
-    return [one.event.removeprefix("agent:") for one in commands if isinstance(one, Emit)]
+    return [
+        command.event.removeprefix("agent:") for command in commands if isinstance(command, Emit)
+    ]

@@ -104,12 +104,12 @@ class ScriptedAdapter(Adapter, Agent):
         self.chat_observer = observer
 
     def open_texts(self) -> Mapping[str, str]:
-        return {one.id: one.content for one in self.chat if one.id in self.open_ids}
+        return {message.id: message.content for message in self.chat if message.id in self.open_ids}
 
     def completed_messages(self, start: int, *, is_turn_over: bool) -> Sequence[Message] | None:
         if not self.has_read:
             return None
-        messages = [one for one in self.chat[start:] if one.id not in self.open_ids]
+        messages = [message for message in self.chat[start:] if message.id not in self.open_ids]
         return messages if is_turn_over or not self.chat_is_late else []
 
     def say(self, *contents: str, is_open: bool = False) -> None:

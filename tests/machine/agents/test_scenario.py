@@ -68,11 +68,11 @@ async def test_the_text_of_an_answer_while_it_is_written(box: Machine) -> None:
     await box.start()
     agent = await box.launch()
     _, *_, answer = await agent.turn("hello SLOW:0.2")
-    assert [one.message_id for one in sink.sent] == [answer.id] * len(sink.sent)
-    assert [one.revision for one in sink.sent] == list(range(len(sink.sent)))
+    assert [delta.message_id for delta in sink.sent] == [answer.id] * len(sink.sent)
+    assert [delta.revision for delta in sink.sent] == list(range(len(sink.sent)))
     text = ""
-    for one in sink.sent:
-        text = text + one.text if one.op == "append" else one.text
+    for delta in sink.sent:
+        text = text + delta.text if delta.op == "append" else delta.text
         assert "".join(answer.content.split()).startswith("".join(text.split()))
     assert text
 

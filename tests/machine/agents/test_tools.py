@@ -91,12 +91,12 @@ def test_a_tool_call_stays_within_the_limits_of_its_fields() -> None:
     diff = FileDiff(path="/x" * 4000, patch="+\0" + "x" * 300_000)
     tool = tool_of(diff=[diff] * 100, id="t", title="a\x1bb" * 1000, status="completed")
     assert len(tool.diff) == 64
-    assert sum(len(one.patch) for one in tool.diff[:1]) <= 262_144
+    assert sum(len(change.patch) for change in tool.diff[:1]) <= 262_144
     assert len(tool.title) == 1024
     assert len(tool.diff[0].path) == 4096
     in_event = tool_in_event(tool)
     assert in_event is not None
-    assert sum(len(one.patch) for one in in_event.diff[:1]) <= 65_536
+    assert sum(len(change.patch) for change in in_event.diff[:1]) <= 65_536
 
 
 def test_a_call_whose_command_failed_has_failed() -> None:

@@ -11,7 +11,6 @@ from outrider.contract.commands import (
     ChatInput,
     ImagePart,
     LaunchCli,
-    ReadChat,
     ResolveAction,
     SendChat,
     StopCli,
@@ -90,7 +89,7 @@ async def test_the_text_of_a_message_while_it_is_written(box: Machine) -> None:
     await agent.say("sleep")
     await until(lambda: sink.told() == [(0, "append", "zzz")])
     _, answer = await agent.messages()
-    assert [(one.session_id, one.message_id) for one in sink.sent] == [(agent.id, answer.id)]
+    assert [(delta.session_id, delta.message_id) for delta in sink.sent] == [(agent.id, answer.id)]
     assert answer.id not in box.messages_reported
 
 
@@ -303,26 +302,6 @@ async def test_an_interruption_of_a_question_between_turns_is_not_one_of_the_nex
     assert "one:yes" in said
 
 
-async def test_it_has_no_screen(box: Machine) -> None:
-    agent = await box.launch(kind="scripted")
-    with pytest.raises(ApiError, match="Only agents in a terminal have a screen") as refused:
-        await agent.session.screen()
-    assert refused.value.status == 400
-
-
-async def test_messages_wait_their_turn(box: Machine) -> None:
-    agent = await box.launch(kind="scripted")
-    gate = box.folder / "gate"
-    first = f"terminal until [ -e {gate} ]; do sleep 0.02; done"
-    await agent.say(first)
-    for text in ("second", "third"):
-        assert (await agent.session.send(SendChat(message=text))).queued
-    gate.touch()
-    await until(lambda: len(box.named("agent:generating_completed")) == 3)
-    said = [m.content for m in await agent.messages() if m.role == "user"]
-    assert said == [first, "second", "third"]
-
-
 async def test_controls_are_shown_and_changed(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     state = agent.session.state()
@@ -472,15 +451,6 @@ async def test_the_agents_environment_and_directory(box: Machine) -> None:
     assert "OUTRIDER" not in result
     (answer,) = [m for m in added if m.role == "assistant" and m.kind == "text"]
     assert json.loads(answer.content)[1]["truncated"] is True  # it asked for ten bytes
-
-
-async def test_after_and_limit(box: Machine) -> None:
-    agent = await box.launch(kind="scripted")
-    await agent.turn("one")
-    before = await agent.messages()
-    await agent.turn("two")
-    rest = await agent.session.read(ReadChat(after=before[-1].id))
-    assert [m.content for m in rest.messages] == ["two", "You said: two"]
 
 
 async def test_the_machine_forgets_chats_of_sessions_that_are_no_more(

@@ -132,17 +132,6 @@ async def test_a_turn_that_fails(box: Machine) -> None:
     assert (await agent.turn("hello"))[1].content == "You said: hello"
 
 
-async def test_what_waits_goes_on_after_an_error(box: Machine) -> None:
-    agent = await box.launch(kind="scripted")
-    gate = box.folder / "gate"
-    await agent.say(f"terminal until [ -e {gate} ]; do sleep 0.02; done")
-    await agent.say("fail")
-    await agent.say("after all")
-    gate.touch()
-    await until(lambda: len(box.named("agent:generating_completed")) == 2)
-    assert (await agent.messages())[-1].content == "You said: after all"
-
-
 @pytest.mark.parametrize("word", ["sleep", "deaf"])
 async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
     """The cancel is answered by `end_turn`, or never."""

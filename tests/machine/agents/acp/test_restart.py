@@ -36,18 +36,6 @@ def updates(agent: Agent) -> list[str]:
     return told
 
 
-async def test_twice(box: Machine) -> None:
-    agent = await box.launch(kind="scripted")
-    for number in range(2):
-        await agent.turn(f"turn {number}")
-        before = await agent.messages()
-        await box.stop()
-        await box.start()
-        await agent.until("idle")
-        await until(lambda: len(updates(agent)) == 4)
-        assert await agent.messages() == before
-
-
 @pytest.mark.parametrize(
     ("flags", "more"),
     [(["--no-load"], ""), ([], "reopens = false")],
@@ -186,15 +174,6 @@ async def test_what_waited_is_sent_once_the_session_is_open(box: Machine) -> Non
     await agent.until("idle")
     said = [m.content for m in await agent.messages() if m.role == "user"]
     assert said == ["deaf", "later", "latest"]
-
-
-async def test_stopped_while_it_is_opened_again(box: Machine) -> None:
-    await box.launch(kind="scripted")
-    await box.stop()
-    provider_file(box.folder, "--mute")
-    await box.start()
-    await box.sessions.ending.stop(StopCli(cli_type="scripted"))
-    assert not running_in(box.folder / "home")
 
 
 async def test_stopped_at_any_moment_of_a_restart(box: Machine) -> None:

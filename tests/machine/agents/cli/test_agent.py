@@ -21,7 +21,7 @@ from outrider.machine.agents.cli.screen import ScreenRules
 from outrider.machine.agents.cli.transcripts.transcript import Transcript
 from outrider.machine.tmux.control import HEIGHT, WIDTH
 from outrider.machine.tmux.server import Tmux
-from tests.machine.agents.cli.test_open_message import SPECS, RecordedTranscript, World
+from tests.machine.agents.cli.test_open_message import SPECS, OpenMessageRig, RecordedTranscript
 from tests.machine.agents.kind import AgentKind
 from tests.machine.agents.machine import (
     Machine,
@@ -270,36 +270,36 @@ async def test_sessions_that_have_ended_leave_only_their_records(box: Machine) -
     assert objects_of_agents() == before
 
 
-def without_terminal(world: World, transcript: Transcript) -> CliAgent:
+def without_terminal(rig: OpenMessageRig, transcript: Transcript) -> CliAgent:
     """Return the adapter of an agent of which only the transcript is left."""
     spec = SPECS["claude"]
     return CliAgent(
         spec, ScreenRules(spec), Tmux("unused"), None,
-        source=RecordedChat(transcript, spec, world.record, world.journal),
-        record=world.record, journal=world.journal,
+        source=RecordedChat(transcript, spec, rig.record, rig.journal),
+        record=rig.record, journal=rig.journal,
     )  # fmt: skip
 
 
 async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    rig = OpenMessageRig(tmp_path)
     running = RecordedTranscript({}, "conversation")
     running.call(at=7, is_running=True)
-    before = await without_terminal(world, running).messages()
+    before = await without_terminal(rig, running).messages()
     complete = RecordedTranscript({}, "conversation")
     complete.call(at=9, is_running=False)
-    assert await without_terminal(world, complete).messages() == before
+    assert await without_terminal(rig, complete).messages() == before
 
 
 async def test_a_message_that_is_still_being_delivered_has_its_id(tmp_path: Path) -> None:
     """The daemon was killed before it could save that the agent has taken the message."""
-    world = World(tmp_path)
+    rig = OpenMessageRig(tmp_path)
     message_id = new_id("msg")
-    CliState(world.record).last_typed = TypedMessage(message_id, 1)
-    world.journal.enqueue(world.record.id, message_id, ChatInput(text_fallback="again"))
-    agent = without_terminal(world, world.transcript)
-    world.transcript.prompt("again")
+    CliState(rig.record).last_typed = TypedMessage(message_id, 1)
+    rig.journal.enqueue(rig.record.id, message_id, ChatInput(text_fallback="again"))
+    agent = without_terminal(rig, rig.transcript)
+    rig.transcript.prompt("again")
     assert message_id not in [message.id for message in await agent.messages()]
-    world.transcript.prompt("again")
+    rig.transcript.prompt("again")
     assert [message.id for message in await agent.messages()][1] == message_id
 
 

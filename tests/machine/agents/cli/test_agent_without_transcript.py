@@ -9,7 +9,6 @@ import pytest
 
 from outrider.contract.commands import SendChat, StopCli
 from tests.machine.agents.machine import Agent, Machine, kill_server, until
-from tests.machine.agents.scenario import press
 
 pytestmark = [
     pytest.mark.real_agent,
@@ -124,19 +123,6 @@ async def test_its_chat_is_read_off_the_screen_line_for_line(agent: Agent) -> No
     await agent.turn("print('``` \\n| a | b |\\n\\n   indented')")
     assert (await chat(agent))[-1] == ("assistant", "``` \n| a | b |\n\n   indented")
     assert [message.id for message in await agent.messages()][:6] == ids
-
-
-async def test_what_a_person_types_is_the_user_s(box: Machine, agent: Agent) -> None:
-    press(agent, "-l", "print('by hand')")
-    press(agent, "Enter")
-    await until(lambda: "generating_completed" in box.event_names())
-    await agent.turn("6 * 7")
-    assert await chat(agent) == [
-        ("user", "print('by hand')"),
-        ("assistant", "by hand"),
-        ("user", "6 * 7"),
-        ("assistant", "42"),
-    ]
 
 
 async def test_it_is_unbroken_by_a_restart_in_the_middle_of_a_turn(

@@ -39,11 +39,11 @@ async def test_a_folder_without_a_repository_is_a_question(box: Machine, tmp_pat
 
 
 async def test_two_in_one_project_have_a_chat_each(box: Machine) -> None:
-    one, two = await box.launch(), await box.launch()
-    await one.turn("to the first")
-    await two.turn("to the second")
-    assert await said(one, "user") == ["to the first"]
-    assert await said(two, "user") == ["to the second"]
+    first, second = await box.launch(), await box.launch()
+    await first.turn("to the first")
+    await second.turn("to the second")
+    assert await said(first, "user") == ["to the first"]
+    assert await said(second, "user") == ["to the second"]
     assert not list(box.project.glob(".aider.chat*"))
 
 

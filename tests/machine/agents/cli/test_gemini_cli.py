@@ -58,8 +58,8 @@ async def test_an_answer_no_to_the_folder_is_taken(box: Machine, tmp_path: Path)
 
 
 async def test_two_of_one_minute_have_a_chat_each(box: Machine) -> None:
-    one, two = await box.launch(), await box.launch()
-    await one.turn("to the first")
-    await two.turn("to the second")
-    assert [m.content for m in await one.messages() if m.role == "user"] == ["to the first"]
-    assert [m.content for m in await two.messages() if m.role == "user"] == ["to the second"]
+    first, second = await box.launch(), await box.launch()
+    await first.turn("to the first")
+    await second.turn("to the second")
+    assert [m.content for m in await first.messages() if m.role == "user"] == ["to the first"]
+    assert [m.content for m in await second.messages() if m.role == "user"] == ["to the second"]

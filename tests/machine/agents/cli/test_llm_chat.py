@@ -172,19 +172,6 @@ async def test_a_question_and_its_answer_are_no_chat(
     assert ("the output" in answer[1]) == (verdict == "approve")
 
 
-async def test_two_questions_over_a_restart_are_no_chat_either(box: Machine, agent: Agent) -> None:
-    for _ in range(2):
-        await agent.say("please TOOL[echo output]")
-        await agent.until("waiting_approval")
-        await box.stop()
-        await box.start()
-        await agent.until("waiting_approval")
-        await agent.resolve("approve")
-        await agent.until("idle")
-    assert len(await chat(agent)) == 4
-    assert not any("Approve" in content for _, content in await chat(agent))
-
-
 class TestSilence:
     @pytest.fixture
     def changes(self) -> dict[str, str]:

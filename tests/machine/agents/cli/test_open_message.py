@@ -60,7 +60,7 @@ class RecordedTranscript(Transcript):
         self._is_running = is_running
 
 
-class World:
+class OpenMessageRig:
     """An agent's transcript and the message that is read off its screen."""
 
     def __init__(self, folder: Path, record: RecordName = "claude") -> None:
@@ -93,10 +93,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.transcript.prompt("hello")
-    return world
+def rig(tmp_path: Path) -> OpenMessageRig:
+    rig = OpenMessageRig(tmp_path)
+    rig.transcript.prompt("hello")
+    return rig
 
 
 SLOWLY = "Hello from stub, slowly. word1 word2 word3"
@@ -104,8 +104,8 @@ SLOWLY = "Hello from stub, slowly. word1 word2 word3"
 
 @pytest.mark.parametrize("record", ["aider", "codex", "gemini", "opencode"])
 def test_the_text_on_the_screen_of_an_agent_that_writes(record: RecordName, tmp_path: Path) -> None:
-    world = World(tmp_path, record)
-    (text,) = world.message.texts((CAPTURES / record / "generating.txt").read_text()).values()
+    rig = OpenMessageRig(tmp_path, record)
+    (text,) = rig.message.texts((CAPTURES / record / "generating.txt").read_text()).values()
     assert text.startswith(SLOWLY)
 
 
@@ -115,73 +115,73 @@ def test_an_agent_that_writes_nothing_now(record: RecordName, state: str, tmp_pa
     capture = CAPTURES / record / f"{state}.txt"
     if not capture.exists():
         return
-    world = World(tmp_path, record)
-    texts = world.message.texts(capture.read_text())
+    rig = OpenMessageRig(tmp_path, record)
+    texts = rig.message.texts(capture.read_text())
     assert not any("word" in text for text in texts.values())
 
 
-def test_the_complete_message_has_the_id_of_its_text(world: World) -> None:
-    (first,) = world.shows(HELLO, "", "● One")
-    assert world.shows(HELLO, "", "● One", "", "  - two") == {first: "One\n\n- two"}
-    world.transcript.answer("I think", is_thought=True)
-    assert world.shows(HELLO, "", "● One", "", "  - two", "  - three") == {
+def test_the_complete_message_has_the_id_of_its_text(rig: OpenMessageRig) -> None:
+    (first,) = rig.shows(HELLO, "", "● One")
+    assert rig.shows(HELLO, "", "● One", "", "  - two") == {first: "One\n\n- two"}
+    rig.transcript.answer("I think", is_thought=True)
+    assert rig.shows(HELLO, "", "● One", "", "  - two", "  - three") == {
         first: "One\n\n- two\n- three"
     }
-    world.transcript.answer("**One**\n\n- two\n- three")
-    assert world.ids()[-1] == first
-    assert world.shows(HELLO, "", "● One", "", "  - two", "  - three") == {}
+    rig.transcript.answer("**One**\n\n- two\n- three")
+    assert rig.ids()[-1] == first
+    assert rig.shows(HELLO, "", "● One", "", "  - two", "  - three") == {}
 
 
-def test_each_message_of_a_turn_has_an_id_of_its_own(world: World) -> None:
-    (first,) = world.shows(HELLO, "● I will use a tool.")
-    world.transcript.answer("I will use a tool.")
-    assert world.shows(HELLO, "● I will use a tool.", "● Bash(echo hi)", "  ⎿  hi") == {}
-    (second,) = world.shows(HELLO, "● Bash(echo hi)", "  ⎿  hi", "● Done")
-    world.transcript.answer("Done.")
-    assert world.ids()[1:] == [first, second]
+def test_each_message_of_a_turn_has_an_id_of_its_own(rig: OpenMessageRig) -> None:
+    (first,) = rig.shows(HELLO, "● I will use a tool.")
+    rig.transcript.answer("I will use a tool.")
+    assert rig.shows(HELLO, "● I will use a tool.", "● Bash(echo hi)", "  ⎿  hi") == {}
+    (second,) = rig.shows(HELLO, "● Bash(echo hi)", "  ⎿  hi", "● Done")
+    rig.transcript.answer("Done.")
+    assert rig.ids()[1:] == [first, second]
 
 
-def test_the_id_is_the_same_after_a_restart(world: World) -> None:
-    (first,) = world.shows("● One")
-    world.restart()
-    assert world.shows("● One", "  two") == {first: "One\ntwo"}
-    world.transcript.answer("One\ntwo")
-    assert world.ids()[-1] == first
+def test_the_id_is_the_same_after_a_restart(rig: OpenMessageRig) -> None:
+    (first,) = rig.shows("● One")
+    rig.restart()
+    assert rig.shows("● One", "  two") == {first: "One\ntwo"}
+    rig.transcript.answer("One\ntwo")
+    assert rig.ids()[-1] == first
 
 
-def test_a_message_that_was_never_recorded_gives_its_id_to_no_other(world: World) -> None:
-    (first,) = world.shows("● One")
-    world.transcript.prompt("again")
-    world.transcript.answer("Two")
-    assert first not in world.ids()
+def test_a_message_that_was_never_recorded_gives_its_id_to_no_other(rig: OpenMessageRig) -> None:
+    (first,) = rig.shows("● One")
+    rig.transcript.prompt("again")
+    rig.transcript.answer("Two")
+    assert first not in rig.ids()
 
 
-def test_the_answer_before_is_not_written_now(world: World) -> None:
+def test_the_answer_before_is_not_written_now(rig: OpenMessageRig) -> None:
     """The screen shows it until the agent has drawn the next message of the user."""
-    world.transcript.answer("# One\n\ntwo")
-    world.transcript.prompt("again")
-    assert world.shows("● One", "", "  two") == {}
+    rig.transcript.answer("# One\n\ntwo")
+    rig.transcript.prompt("again")
+    assert rig.shows("● One", "", "  two") == {}
 
 
-def test_a_message_that_is_longer_than_the_screen(world: World) -> None:
+def test_a_message_that_is_longer_than_the_screen(rig: OpenMessageRig) -> None:
     lines = [f"line {number}" for number in range(1, 60)]
     rest = [f"  {line}" for line in lines[1:]]
-    (first,) = world.shows("● line 1", *rest[:20])
-    assert world.shows(*rest[4:30]) == {first: "\n".join(lines[:31])}
-    assert world.shows(*rest[27:40]) == {first: "\n".join(lines[:41])}
-    assert world.shows("half of", "a screen") == {first: "\n".join(lines[:41])}
+    (first,) = rig.shows("● line 1", *rest[:20])
+    assert rig.shows(*rest[4:30]) == {first: "\n".join(lines[:31])}
+    assert rig.shows(*rest[27:40]) == {first: "\n".join(lines[:41])}
+    assert rig.shows("half of", "a screen") == {first: "\n".join(lines[:41])}
     # It has moved by more than a screen: what is between is not known.
-    assert world.shows(*rest[45:]) == {first: "\n".join(lines[:41])}
+    assert rig.shows(*rest[45:]) == {first: "\n".join(lines[:41])}
 
 
 def test_the_rest_of_a_long_message_of_the_user_is_not_the_answer(tmp_path: Path) -> None:
     """aider shows it above the answer, with nothing in between."""
-    world = World(tmp_path, "aider")
-    world.transcript.prompt("one\ntwo wide\n\nthree")
+    rig = OpenMessageRig(tmp_path, "aider")
+    rig.transcript.prompt("one\ntwo wide\n\nthree")
     asked = "> one\ntwo\nwide\n\nthree\n"
-    assert world.message.texts("> one\ntwo\n") == {}
-    assert world.message.texts(asked) == {}
-    (text,) = world.message.texts(f"{asked}\nThe answer").values()
+    assert rig.message.texts("> one\ntwo\n") == {}
+    assert rig.message.texts(asked) == {}
+    (text,) = rig.message.texts(f"{asked}\nThe answer").values()
     assert text == "The answer"
 
 
@@ -189,16 +189,16 @@ def test_the_rest_of_a_long_message_of_the_user_is_not_the_answer(tmp_path: Path
     "moving", ["█░        ", "   ░█     ", "        ░█", "#=        ", "  =#      "]
 )
 def test_a_wait_of_aider_is_not_the_answer(moving: str, tmp_path: Path) -> None:
-    world = World(tmp_path, "aider")
-    world.transcript.prompt("hello")
+    rig = OpenMessageRig(tmp_path, "aider")
+    rig.transcript.prompt("hello")
     waits = f"{moving} Waiting for openai/stub-model"
-    assert world.message.texts(f"> hello\n\n{waits}\n") == {}
-    assert world.message.texts(f"{waits}\n") == {}
-    assert world.message.texts("> hello\n\nThe answer\n") != {}
+    assert rig.message.texts(f"> hello\n\n{waits}\n") == {}
+    assert rig.message.texts(f"{waits}\n") == {}
+    assert rig.message.texts("> hello\n\nThe answer\n") != {}
 
 
-def test_whose_beginning_was_not_seen_is_not_sent(world: World) -> None:
-    assert world.shows("  line 20", "  line 21") == {}
+def test_whose_beginning_was_not_seen_is_not_sent(rig: OpenMessageRig) -> None:
+    assert rig.shows("  line 20", "  line 21") == {}
 
 
 @pytest.mark.fuzz
@@ -210,6 +210,6 @@ def test_whose_beginning_was_not_seen_is_not_sent(world: World) -> None:
 def test_any_screen_can_be_read(
     screens: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    world = World(tmp_path_factory.mktemp("world"))
+    rig = OpenMessageRig(tmp_path_factory.mktemp("rig"))
     for screen in screens:
-        assert len(world.shows(*screen)) <= 1
+        assert len(rig.shows(*screen)) <= 1

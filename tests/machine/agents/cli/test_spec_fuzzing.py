@@ -159,30 +159,6 @@ def test_a_built_in_file_with_a_mistake(
     assert providers.errors.keys() <= {"mine", TABLES[file]["type"], str(changed.get("type"))}
 
 
-@given(
-    data=st.data(),
-    file=st.sampled_from(sorted(TABLES)),
-    new=st.sampled_from(
-        ["", "\0", "a\0b", "a\x1b[31m", "x" * 5000, "{", "(", "[", "../x", "\n", "A=b"]
-    ),
-)
-def test_a_built_in_file_with_a_strange_text(data: st.DataObject, file: str, new: str) -> None:
-    table = TABLES[file] | {"type": "mine"}
-    where = [path for path in places(table) if isinstance(at(table, path), str)]
-    check({"mine.toml": document(replaced(table, data.draw(st.sampled_from(where)), new)).encode()})
-
-
-@given(first=st.dictionaries(names, values, max_size=3), second=values, name=names)
-def test_two_files_of_one_type(first: dict[str, Any], second: Any, name: str) -> None:
-    base = TABLES["codex.toml"] | {"type": "mine"}
-    check(
-        {
-            "a.toml": document(base | first | {"type": "mine"}).encode(),
-            "b.toml": document({name: second, "type": "mine"}).encode(),
-        }
-    )
-
-
 def test_a_table_is_written_as_it_is() -> None:
     for table in TABLES.values():
         assert tomllib.loads(document(table)) == table

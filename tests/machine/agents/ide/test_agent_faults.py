@@ -72,12 +72,6 @@ async def test_an_agent_without_a_control_to_stop_cannot_be_interrupted(faulty: 
     assert refused.value.status == 400
 
 
-async def test_braces_in_arguments_stay_as_they_are(faulty: Desk) -> None:
-    ide = await faulty.open()
-    server = ide.processes()[-1]
-    assert server.cmdline()[-2:] == ['{"braces": "stay"}', "{"]
-
-
 async def test_every_message_arrives_as_it_was_written(faulty: Desk) -> None:
     ide = await faulty.open()
     for text in (
@@ -174,18 +168,6 @@ async def test_an_answer_never_goes_to_another_question(faulty: Desk) -> None:
     assert await ide.script("window.clicks") == 1
 
 
-async def test_a_question_that_is_away_for_long_is_another_one(faulty: Desk) -> None:
-    ide, action = await asked(faulty)
-    await ide.script("redraw(800)")
-    with pytest.raises(ApiError) as refused:
-        await ide.resolve("reject")
-    assert refused.value.status == 409
-    await ide.until("waiting_approval")
-    assert pending_of(ide) != action
-    await ide.resolve("reject")
-    await ide.until("idle")
-
-
 async def test_a_question_that_a_person_answers_is_over(faulty: Desk) -> None:
     ide, _ = await asked(faulty)
     await ide.script("document.querySelector('.yes').click()")
@@ -193,16 +175,6 @@ async def test_a_question_that_a_person_answers_is_over(faulty: Desk) -> None:
     with pytest.raises(ApiError) as refused:
         await ide.resolve("approve")
     assert (refused.value.status, refused.value.code) == (409, "NO_PENDING_ACTION")
-
-
-async def test_queued_messages_arrive_in_order(faulty: Desk) -> None:
-    ide = await faulty.open()
-    await ide.say("one WORK:600")
-    for text in ("two", "three"):
-        assert (await ide.session.send(SendChat(message=text))).queued
-    await until(lambda: len(faulty.named("agent:generating_completed")) == 3)
-    said = [m.content for m in await ide.messages() if m.role == "user"]
-    assert said == ["one WORK:600", "two", "three"]
 
 
 async def test_several_agents_one_of_them_in_nested_frames(faulty: Desk) -> None:

@@ -39,19 +39,19 @@ async def test_a_page_that_has_lost_its_newest_messages_gives_their_keys_again(
     tmp_path: Path,
 ) -> None:
     journal = journal_of(tmp_path)
-    one = chat(tmp_path, journal)
+    ide_chat = chat(tmp_path, journal)
     kept = [said("0", "hello"), answered("1", "Hello.")]
-    one.merge([*kept, said("2", "lost"), answered("3", "Yes.")])
-    one.merge(kept)  # the page was loaded again
-    one.expect("msg_next", "next")
+    ide_chat.merge([*kept, said("2", "lost"), answered("3", "Yes.")])
+    ide_chat.merge(kept)  # the page was loaded again
+    ide_chat.expect("msg_next", "next")
     now = [*kept, said("2", "next"), answered("3", "No."), said("4", "more")]
     for _ in range(2):
-        one.merge(now)
-        assert one.has_arrived
-        assert contents(one) == ["hello", "Hello.", "lost", "Yes.", "next", "No.", "more"]
-    assert one.messages()[4].id == "msg_next"
-    before = one.messages()
-    one.save()
+        ide_chat.merge(now)
+        assert ide_chat.has_arrived
+        assert contents(ide_chat) == ["hello", "Hello.", "lost", "Yes.", "next", "No.", "more"]
+    assert ide_chat.messages()[4].id == "msg_next"
+    before = ide_chat.messages()
+    ide_chat.save()
     again = chat(tmp_path, journal)
     again.merge(now)
     assert again.messages() == before
@@ -60,10 +60,10 @@ async def test_a_page_that_has_lost_its_newest_messages_gives_their_keys_again(
 
 async def test_a_message_that_a_person_changes_stays_itself(tmp_path: Path) -> None:
     journal = journal_of(tmp_path)
-    one = chat(tmp_path, journal)
-    one.merge([said("a", "helo"), answered("b", "Yes."), said("c", "and")])
-    ids = [message.id for message in one.messages()]
-    one.merge([said("a", "hello"), answered("b", "Yes."), said("c", "and")])
-    assert contents(one) == ["hello", "Yes.", "and"]
-    assert [message.id for message in one.messages()] == ids
+    ide_chat = chat(tmp_path, journal)
+    ide_chat.merge([said("a", "helo"), answered("b", "Yes."), said("c", "and")])
+    ids = [message.id for message in ide_chat.messages()]
+    ide_chat.merge([said("a", "hello"), answered("b", "Yes."), said("c", "and")])
+    assert contents(ide_chat) == ["hello", "Yes.", "and"]
+    assert [message.id for message in ide_chat.messages()] == ids
     journal.close()

@@ -215,11 +215,15 @@ def test_what_was_returned_at_any_moment_stays(tmp_path: Path) -> None:
             for later, whole in WRITES[number + 1 :]:
                 history.write(whole, later)
             assert history.transcript.messages(ids, Guards()) == chat, (text, cut)
-            assert [identity(one) for one in early] == [identity(one) for one in chat[: len(early)]]
-            for one, same in zip(early[:completed], chat, strict=False):
+            assert [identity(message) for message in early] == [
+                identity(message) for message in chat[: len(early)]
+            ]
+            for message, same in zip(early[:completed], chat, strict=False):
                 # The first lines of a message of the user look like all of it.
-                same_text = one.content == same.content
-                assert same_text or (one.role == "user" and same.content.startswith(one.content))
+                same_text = message.content == same.content
+                assert same_text or (
+                    message.role == "user" and same.content.startswith(message.content)
+                )
 
 
 def identity(message: Message) -> tuple[int, str, int, str]:
