@@ -247,7 +247,6 @@ class Service:
         self._live.streams.drain()
         self._live.feed.drain()
         self._streams.drain()  # the server then waits until their last chunks are sent
-        self._waits.drain()
         await self._fleet.dispatcher.drain()
         await self._access.idempotency.drain(1)
         await self._machine_sockets.close()

@@ -65,13 +65,7 @@ async def test_what_reaches_the_machine(
     ("body", "blamed"),
     [
         (b"[]", ""),
-        (b'"x"', ""),
-        (b"{", ""),
-        (b"\xff", ""),
         (b'{"frontendSnapshot":[]}', "frontendSnapshot"),
-        (b'{"frontendSnapshot":"x"}', "frontendSnapshot"),
-        (b'{"frontendSnapshot":1}', "frontendSnapshot"),
-        (b'{"agentType":1}', "agentType"),
         (b'{"agentType":""}', "agentType"),
         (b'{"frontendSnapshot":' + b'{"a":' * 65 + b"1" + b"}" * 66, "frontendSnapshot"),
         (b'{"frontendSnapshot":' + b'{"a":' * 5000 + b"1" + b"}" * 5001, ""),

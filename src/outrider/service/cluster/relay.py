@@ -23,7 +23,7 @@ requesting nodes are notified (`ConnectionLost`).
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -70,13 +70,12 @@ class Socket(Protocol):
         """
 
 
-class CloseHandler(Protocol):
-    """Closes a machine's socket on this node because another node asks for it."""
+CloseHandler = Callable[[str, CloseCode, str, int | None], None]
+"""Closes a machine's socket on this node because another node asks for it.
 
-    def __call__(
-        self, machine_id: str, code: CloseCode, reason: str, connection: int | None
-    ) -> None:
-        """Close it. With `connection`, only if it is an older one than that."""
+It gets the machine's id, the code, the reason, and the number of a newer connection; with a number
+only an older socket is to be closed.
+"""
 
 
 class _LocalConnection:

@@ -127,16 +127,6 @@ class FrameBuffer:
         account_id: the account of the client.
     """
 
-    __slots__ = (
-        "_account_id",
-        "_budget",
-        "_bytes",
-        "_frames",
-        "_max_bytes",
-        "_max_frames",
-        "_overflowed",
-    )
-
     def __init__(
         self,
         max_frames: int = MAX_FRAMES,
@@ -149,33 +139,28 @@ class FrameBuffer:
         self._account_id = account_id
         self._max_frames = max_frames
         self._max_bytes = max_bytes
-        # Created with the first frame: an empty deque takes 700 bytes of an idle stream.
-        self._frames: deque[tuple[int | None, bytes]] | None = None
+        self._frames: deque[tuple[int | None, bytes]] = deque()
         self._bytes = 0
-        self._overflowed = False
-
-    @property
-    def overflowed(self) -> bool:
+        self.overflowed = False
         """Whether events did not find room. The buffer stays empty from then on."""
-        return self._overflowed
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return self._frames is None
+        return not self._frames
 
     def add_event(self, cursor: int, frame: bytes) -> None:
         """Add an event. Deltas that wait are dropped if it finds no room otherwise."""
-        if self._overflowed or self._add(cursor, frame):
+        if self.overflowed or self._add(cursor, frame):
             return
         self._drop_deltas()
         if not self._add(cursor, frame):
-            self._overflowed = True
+            self.overflowed = True
             self.clear()
 
     def add_delta(self, frame: bytes) -> None:
         """Add a delta. Without room it is dropped, and so are those that wait."""
-        if not self._overflowed and not self._add(None, frame):
+        if not self.overflowed and not self._add(None, frame):
             self._drop_deltas()
 
     def take(self, max_bytes: int = CHUNK_BYTES) -> tuple[bytes, int | None]:
@@ -186,32 +171,28 @@ class FrameBuffer:
         """
         taken: list[bytes] = []
         size, newest = 0, None
-        while self._frames is not None and size < max_bytes:
+        while self._frames and size < max_bytes:
             cursor, frame = self._frames.popleft()
             taken.append(frame)
             size += len(frame)
             newest = newest if cursor is None else cursor
-            if not self._frames:
-                self._frames = None
         self._release(size)
         return b"".join(taken), newest
 
     def clear(self) -> None:
         """Drop all frames that wait."""
-        self._frames = None
+        self._frames.clear()
         self._release(self._bytes)
 
     def _add(self, cursor: int | None, frame: bytes) -> bool:
         """Add a frame if it finds room; return whether it did."""
         size = len(frame)
-        if self._frames is not None and (
+        if self._frames and (
             len(self._frames) >= self._max_frames or self._bytes + size > self._max_bytes
         ):
             return False
         if not self._budget.take(self._account_id, size):
             return False
-        if self._frames is None:
-            self._frames = deque()
         self._frames.append((cursor, frame))
         self._bytes += size
         return True
@@ -221,7 +202,6 @@ class FrameBuffer:
         self._budget.release(self._account_id, size)
 
     def _drop_deltas(self) -> None:
-        waiting = self._frames or ()
-        events = [(cursor, frame) for cursor, frame in waiting if cursor is not None]
-        self._release(sum(len(frame) for cursor, frame in waiting if cursor is None))
-        self._frames = deque(events) if events else None
+        events = deque(item for item in self._frames if item[0] is not None)
+        self._release(self._bytes - sum(len(frame) for _, frame in events))
+        self._frames = events

@@ -7,7 +7,7 @@ seconds, which finds what a lost wake-up left unread.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -25,7 +25,7 @@ _READS: Final = 2
 """Queries at a time, so that most connections of the database's pool stay free for requests."""
 
 _SLICE_BYTES: Final = 256 * 1024
-"""What streams get at once; a fraction of what their buffers hold."""
+"""Bytes of one query, which streams get at once; a fraction of what their buffers hold."""
 
 _COMPARED_AT_ONCE: Final = 500
 
@@ -45,8 +45,6 @@ class AccountTail:
     Attributes:
         position: the cursor up to which the streams have got everything.
     """
-
-    __slots__ = ("_reader", "account_id", "consumers", "is_reading", "is_woken", "position")
 
     def __init__(self, reader: "LogReader", account_id: str, position: int) -> None:
         self._reader = reader
@@ -109,7 +107,7 @@ class LogReader:
         task.add_done_callback(self._tasks.discard)
 
     async def page(self, account_id: str, after: int, wants: Callable[[str], bool]) -> Part:
-        """Return the next events of an account's log that are wanted, a slice for one stream.
+        """Return the next events of an account's log that are wanted.
 
         Raises:
             SQLAlchemyError, OSError: the database is unavailable.
@@ -140,32 +138,15 @@ class LogReader:
         try:
             while tail.is_woken and tail.consumers:
                 tail.is_woken = False
-                async with self._slots:
-                    part = await event_log.read(
-                        self._database, tail.account_id, tail.position, PAGE
-                    )
-                for events in _slices(part.events):
-                    tail.position = events[-1].cursor
-                    for consumer in list(tail.consumers):
-                        consumer.receive(events)
-                    # Streams whose clients read get the time to send it: a page of large events
-                    # must not overflow their buffers.
-                    await asyncio.sleep(0)
-                tail.position = max(tail.position, part.cursor)
+                part = await self.page(tail.account_id, tail.position, lambda _: True)
+                tail.position = part.cursor
                 tail.is_woken |= part.has_more
+                for consumer in list(tail.consumers):
+                    consumer.receive(part.events)
+                # Streams whose clients read get the time to send it: pages of large events must
+                # not overflow their buffers.
+                await asyncio.sleep(0)
         except DATABASE_ERRORS as error:  # the next poll tries again
             _log.warning("reading the event log failed", error=str(error))
         finally:
             tail.is_reading = False
-
-
-def _slices(events: Sequence[LoggedEvent]) -> Iterator[Sequence[LoggedEvent]]:
-    """Yield the events in parts of about `_SLICE_BYTES`."""
-    start = size = 0
-    for number, event in enumerate(events, 1):
-        size += len(event.body)
-        if size >= _SLICE_BYTES:
-            yield events[start:number]
-            start, size = number, 0
-    if start < len(events):
-        yield events[start:]

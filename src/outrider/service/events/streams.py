@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -65,21 +66,6 @@ class Beginning(NamedTuple):
 class EventStream:
     """An open stream. Whoever opened it must close it."""
 
-    __slots__ = (
-        "_age_end",
-        "_buffer",
-        "_end_reason",
-        "_heartbeat_at",
-        "_newest",
-        "_owner",
-        "_position",
-        "_resume",
-        "_selection",
-        "_tail",
-        "_waiter",
-        "credential",
-    )
-
     def __init__(
         self,
         owner: "EventStreams",
@@ -95,7 +81,7 @@ class EventStream:
         self._newest = begin.newest
         self._buffer = FrameBuffer(budget=owner.frame_budget, account_id=credential.account_id)
         self._tail: AccountTail | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
         self._end_reason: StreamEndReason | None = None
         self._heartbeat_at = self._age_end = 0.0
 
@@ -107,20 +93,20 @@ class EventStream:
         if self._buffer.overflowed:
             self.end("slow_consumer")
         elif not self._buffer.is_empty:
-            self._wake()
+            self._woken.set()
 
     def receive_delta(self, daemon_id: str, targets: Iterable[str], frame: bytes) -> None:
         """Take a delta of a session; it is dropped if the client reads too slowly."""
         if self._selection.wants_delta(daemon_id, targets):
             self._buffer.add_delta(frame)
-            self._wake()
+            self._woken.set()
 
     def end(self, reason: StreamEndReason) -> None:
         """End it: its client gets no more events, and the reason."""
         if self._end_reason is None:
             self._end_reason = reason
             self._leave_tail()
-            self._wake()
+            self._woken.set()
 
     def revoked(self) -> None:
         """End it: its credential is no longer valid."""
@@ -203,35 +189,16 @@ class EventStream:
 
     async def _wait(self, until: float) -> None:
         """Wait until the stream is woken, or until a time of the event loop."""
-        loop = asyncio.get_running_loop()
-        # Not an Event and a timeout: they take a kilobyte of each idle stream.
-        self._waiter = waiter = loop.create_future()
-        timer = loop.call_at(until, _resolve, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None:
-            _resolve(self._waiter)
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._woken.wait()
 
     def _leave_tail(self) -> None:
         if self._tail is not None:
             self._owner.reader.leave(self._tail, self)
             self._tail = None
             self._owner.remove_delta_stream(self)
-
-
-class _DeltaAudience:
-    """The streams that get the deltas of an account, and a number for the newest of them."""
-
-    __slots__ = ("opened", "streams")
-
-    def __init__(self) -> None:
-        self.streams: set[EventStream] = set()
-        self.opened = 0
 
 
 class EventStreams:
@@ -261,7 +228,8 @@ class EventStreams:
         self._revocations = revocations
         self._limit = limit
         self._streams: set[EventStream] = set()
-        self._delta_audiences: dict[str, _DeltaAudience] = {}
+        self._delta_streams: dict[str, set[EventStream]] = {}
+        self._delta_numbers: dict[str, int] = {}
         self._openings = itertools.count(1)
         self.delta_accounts_changed = asyncio.Event()
 
@@ -294,7 +262,7 @@ class EventStreams:
         return stream
 
     def remove(self, stream: EventStream) -> None:
-        """Forget a stream that is closed; it calls this itself."""
+        """Remove a stream that is closed; it calls this itself."""
         if stream in self._streams:
             self._streams.remove(stream)
             self._revocations.remove(stream)
@@ -302,19 +270,18 @@ class EventStreams:
 
     def add_delta_stream(self, stream: EventStream) -> None:
         """Send a stream the deltas of its account from now on; it calls this itself."""
-        audience = self._delta_audiences.setdefault(stream.credential.account_id, _DeltaAudience())
-        audience.streams.add(stream)
-        audience.opened = next(self._openings)
+        account_id = stream.credential.account_id
+        self._delta_streams.setdefault(account_id, set()).add(stream)
+        self._delta_numbers[account_id] = next(self._openings)
         self.delta_accounts_changed.set()
 
     def remove_delta_stream(self, stream: EventStream) -> None:
         """Send a stream no more deltas; it calls this itself."""
-        audience = self._delta_audiences.get(stream.credential.account_id)
-        if audience is None:
-            return
-        audience.streams.discard(stream)
-        if not audience.streams:
-            del self._delta_audiences[stream.credential.account_id]
+        account_id = stream.credential.account_id
+        streams = self._delta_streams.get(account_id, set())
+        streams.discard(stream)
+        if not streams and self._delta_streams.pop(account_id, None) is not None:
+            del self._delta_numbers[account_id]
             self.delta_accounts_changed.set()
 
     def delta(self, account_id: str, daemon_id: str, delta: Delta, ide_id: str) -> None:
@@ -323,8 +290,8 @@ class EventStreams:
         Args:
             ide_id: the target id by type of the session; empty if it is not known.
         """
-        audience = self._delta_audiences.get(account_id)
-        if audience is None:
+        streams = self._delta_streams.get(account_id)
+        if not streams:
             return
         target_id = f"{daemon_id}:session:{delta.session_id}"
         body = ChatDelta(
@@ -335,7 +302,7 @@ class EventStreams:
             text=delta.text,
         )
         frame = frames.delta_frame(msgspec.json.encode(body))
-        for stream in audience.streams:
+        for stream in streams:
             stream.receive_delta(daemon_id, (target_id, ide_id), frame)
 
     def delta_accounts(self) -> dict[str, int]:
@@ -343,7 +310,7 @@ class EventStreams:
 
         The number of an account grows with each stream that is opened.
         """
-        return {account_id: one.opened for account_id, one in self._delta_audiences.items()}
+        return dict(self._delta_numbers)
 
     async def run(self) -> None:
         """Read events and keep the count of streams, until cancelled."""
@@ -372,8 +339,3 @@ def retry_after_ms() -> int:
     It is random: the clients of a node that drains do not all connect in one moment.
     """
     return random.randrange(_RETRY_MILLIS, 2 * _RETRY_MILLIS)  # noqa: S311  # spread only
-
-
-def _resolve(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -4,20 +4,20 @@ A new field of the API's structs is an error of mypy here until it is given a va
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, TypedDict
+from typing import Final
 
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from outrider.contract.providers import Category
 from outrider.contract.resources import (
-    AgentStatus,
     Approval,
     CliEntry,
     Daemon,
     DaemonStatus,
+    DaemonSummary,
     IdeEntry,
     Session,
-    Workspace,
 )
 from outrider.contract.sizes import count_within, json_bytes
 from outrider.service.machines.machine_state import MachineState
@@ -26,46 +26,31 @@ MAX_LISTED_BYTES: Final = 64 * 1024
 """Bytes of a machine's agents in the list of machines, which has no pages."""
 
 
-class _Summary(TypedDict):
-    """The fields of `DaemonSummary`, which every view of a machine has."""
-
-    id: str
-    hostname: str
-    nickname: str
-    platform: str
-    cdp_connected: bool
-    ides: list[IdeEntry]
-    clis: list[CliEntry]
-    acps: list[CliEntry]
-    version: str
-    connected_at: int | None
-    last_seen_at: int | None
-
-
-class _Entry(TypedDict):
-    """The fields that the entries of agents and of IDEs have in common."""
-
-    id: str
-    type: str
-    name: str
-    session_id: str
-    status: AgentStatus
-    title: str | None
-    workspace: Workspace | None
-    last_activity_at: int
-
-
 def daemon(state: MachineState) -> Daemon:
     """Return the machine as the list of connected machines shows it."""
-    return Daemon(**_summary(state))
+    ides, clis, acps = _entries(state)
+    return Daemon(
+        id=state.id,
+        hostname=state.hostname,
+        nickname=state.nickname,
+        platform=state.platform,
+        cdp_connected=any(session.cdp_connected for session in state.sessions.values()),
+        ides=ides,
+        clis=clis,
+        acps=acps,
+        version=state.version,
+        connected_at=state.connected_at,
+        last_seen_at=state.last_seen_at,
+    )
 
 
 def any_daemon(state: MachineState) -> Daemon:
     """Return the machine as the list of all machines shows it."""
-    return Daemon(
-        **_summary(state),
+    is_reconnecting = state.connected and not state.online
+    return replace(
+        daemon(state),
         connected=state.connected,
-        reconnecting=True if state.connected and not state.online else UNSET,
+        reconnecting=True if is_reconnecting else UNSET,
     )
 
 
@@ -88,31 +73,16 @@ def approvals(state: MachineState) -> Iterator[Approval]:
 
 def daemon_status(state: MachineState, *, now: int) -> DaemonStatus:
     """Return the machine in full."""
+    shown = daemon(state)
+    summary = {name: getattr(shown, name) for name in DaemonSummary.__struct_fields__}
     return DaemonStatus(
-        **_summary(state),
+        **summary,
         connected=state.connected,
         machine=state.machine,
         sessions=list(state.sessions.values()),
         available_providers=state.providers,
         timestamp=now,
     )
-
-
-def _summary(state: MachineState) -> _Summary:
-    ides, clis, acps = _entries(state)
-    return {
-        "id": state.id,
-        "hostname": state.hostname,
-        "nickname": state.nickname,
-        "platform": state.platform,
-        "cdp_connected": any(session.cdp_connected for session in state.sessions.values()),
-        "ides": ides,
-        "clis": clis,
-        "acps": acps,
-        "version": state.version,
-        "connected_at": state.connected_at,
-        "last_seen_at": state.last_seen_at,
-    }
 
 
 def _entries(state: MachineState) -> tuple[list[IdeEntry], list[CliEntry], list[CliEntry]]:
@@ -144,12 +114,21 @@ def _latest(sessions: Iterable[Session]) -> list[Session]:
 
 
 def _cli(machine_id: str, session: Session) -> CliEntry:
-    return CliEntry(**_entry(machine_id, session))
+    return CliEntry(
+        id=type_target(machine_id, session),
+        type=session.type,
+        name=session.name,
+        session_id=session.id,
+        status=session.status,
+        title=session.title,
+        workspace=session.workspace,
+        last_activity_at=session.last_activity_at,
+    )
 
 
 def _ide(machine_id: str, session: Session) -> IdeEntry:
     return IdeEntry(
-        **_entry(machine_id, session),
+        **asdict(_cli(machine_id, session)),
         cdp_connected=session.cdp_connected,
         agents=session.agents,
     )
@@ -158,16 +137,3 @@ def _ide(machine_id: str, session: Session) -> IdeEntry:
 def type_target(machine_id: str, session: Session) -> str:
     """Return the target id that names a session by its type: the `ideId` of its events."""
     return f"{machine_id}:{session.kind}:{session.type}"
-
-
-def _entry(machine_id: str, session: Session) -> _Entry:
-    return {
-        "id": type_target(machine_id, session),
-        "type": session.type,
-        "name": session.name,
-        "session_id": session.id,
-        "status": session.status,
-        "title": session.title,
-        "workspace": session.workspace,
-        "last_activity_at": session.last_activity_at,
-    }
