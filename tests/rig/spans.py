@@ -6,62 +6,58 @@ from typing import Final, NamedTuple
 
 import pytest
 from aiohttp import web
+from opentelemetry.context import Context
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.sdk.trace import Span as SdkSpan
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import format_span_id
 
-from outrider.tracing import Attributes, Kind, Span, Tracing
+from outrider.trace_export import FLUSH_SECONDS, Export
+from outrider.tracing import Span as OurSpan
+from outrider.tracing import Tracing
 from tests.rig.patience import eventually
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
 
 
-class RecordedSpan(Span):
-    """A span that keeps what is said of it."""
+class RecordedTracing(Tracing, SpanProcessor):
+    """Keeps the spans that were begun, in order."""
 
-    __slots__ = ("_is_ended", "attributes", "failure", "name", "parent", "traceparent")
+    def __init__(self) -> None:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(self)
+        super().__init__(provider.get_tracer("tests"))
+        self.spans: list[RecordedSpan] = []
 
-    def __init__(self, name: str, parent: str | None, number: int, attributes: Attributes) -> None:
-        self.name = name
-        self.parent = parent
-        self.attributes = dict(attributes)
-        self.failure: str | None = None
-        self._is_ended = False
-        self.traceparent = f"00-{TRACE_ID}-{number:016x}-01"
+    def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
+        self.spans.append(RecordedSpan(span))
 
-    def set(self, name: str, value: str | int) -> None:
-        self.attributes[name] = value
 
-    def rename(self, name: str) -> None:
-        self.name = name
+class RecordedSpan:
+    """What is known of a span; ids are hexadecimal, `parent` is empty for a root."""
 
-    def fail(self, kind: str) -> None:
-        self.failure = kind
+    def __init__(self, span: SdkSpan) -> None:
+        self._span = span
+        self.name = span.name
+        self.parent = "" if span.parent is None else format_span_id(span.parent.span_id)
+        self.id = format_span_id(span.get_span_context().span_id)
+        self.traceparent = OurSpan(span).traceparent
 
-    def end(self) -> None:
-        self._is_ended = True
+    @property
+    def attributes(self) -> dict[str, object]:
+        """Its attributes without the kind of its failure."""
+        attributes = self._span.attributes or {}
+        return {name: value for name, value in attributes.items() if name != "error.type"}
+
+    @property
+    def failure(self) -> object:
+        """The kind of its failure; None without one."""
+        return (self._span.attributes or {}).get("error.type")
 
     def has_ended(self) -> bool:
         """Return whether it has."""
-        return self._is_ended
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-
-class RecordedTracing(Tracing):
-    """Keeps the spans that were begun, in order."""
-
-    is_on = True
-
-    def __init__(self) -> None:
-        self.spans: list[RecordedSpan] = []
-
-    def start(
-        self, name: str, kind: Kind, traceparent: str | None, attributes: Attributes
-    ) -> RecordedSpan:
-        span = RecordedSpan(name, traceparent, len(self.spans) + 1, attributes)
-        self.spans.append(span)
-        return span
+        return self._span.end_time is not None
 
 
 class ExportedSpan(NamedTuple):
@@ -101,27 +97,26 @@ class Collector:
 
     async def trace(self, trace_id: str, *names: str) -> dict[str, ExportedSpan]:
         """Wait until a trace has spans of these names; return its spans by name."""
-        found: dict[str, ExportedSpan] = {}
+        spans: dict[str, ExportedSpan] = {}
 
         def has_all() -> bool:
-            found.update({one.name: one for one in self.spans if one.trace_id == trace_id})
-            return found.keys() >= set(names)
+            spans.update({span.name: span for span in self.spans if span.trace_id == trace_id})
+            return spans.keys() >= set(names)
 
         await eventually(has_all)
-        return found
+        return spans
 
     async def request(self, request_id: str) -> ExportedSpan:
         """Wait for the span of a request, by its `X-Request-Id`; return it."""
-        found: list[ExportedSpan] = []
+        spans: list[ExportedSpan] = []
 
         def has_come() -> bool:
-            found[:] = [
-                one for one in self.spans if one.attributes.get("outrider.request.id") == request_id
-            ]
-            return bool(found)
+            key = "outrider.request.id"
+            spans[:] = [span for span in self.spans if span.attributes.get(key) == request_id]
+            return bool(spans)
 
         await eventually(has_come)
-        (span,) = found
+        (span,) = spans
         return span
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -148,6 +143,14 @@ async def collecting() -> AsyncIterator[Collector]:
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def exporting(name: str, flush_seconds: float = FLUSH_SECONDS) -> AsyncIterator[Tracing]:
+    """Trace as a program of this name for a block."""
+    export = Export(name, flush_seconds=flush_seconds)
+    yield Tracing(export.tracer)
+    await export.close()
+
+
 def export_to(url: str, patch: pytest.MonkeyPatch) -> None:
     """Set what a user sets, and have spans exported at once."""
     patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
@@ -160,16 +163,14 @@ async def _accept() -> int:
 
 def _decoded(body: bytes) -> list[ExportedSpan]:
     request = ExportTraceServiceRequest.FromString(body)
-    found = []
+    spans = []
     for resource in request.resource_spans:
-        service = next(
-            one.value.string_value
-            for one in resource.resource.attributes
-            if one.key == "service.name"
-        )
+        names = [
+            a.value.string_value for a in resource.resource.attributes if a.key == "service.name"
+        ]
         for scope in resource.scope_spans:
-            found += [_span(service, span) for span in scope.spans]
-    return found
+            spans += [_span(names[0], span) for span in scope.spans]
+    return spans
 
 
 def _span(service: str, span: WireSpan) -> ExportedSpan:
@@ -181,7 +182,7 @@ def _span(service: str, span: WireSpan) -> ExportedSpan:
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
         attributes={
-            one.key: one.value.string_value or one.value.int_value for one in span.attributes
+            item.key: item.value.string_value or item.value.int_value for item in span.attributes
         },
         is_failed=span.status.code == span.status.STATUS_CODE_ERROR,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,11 @@ import pytest_asyncio
 from outrider.machine.app import run_daemon
 from outrider.machine.settings import Connection, DaemonSettings
 from outrider.tracing import MACHINE_AGENT, SERVICE
-from outrider.tracing.otel import OtelTracing
 from tests.conftest import settings
 from tests.machine.agents.machine import kill_server
 from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
-from tests.rig.spans import TRACE_ID, Collector, ExportedSpan, collecting, export_to
+from tests.rig.spans import TRACE_ID, Collector, ExportedSpan, collecting, export_to, exporting
 from tests.rig.stores import SQLite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,9 +57,11 @@ async def traced(tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite) -> As
     (folder / "home" / "project").mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder / "home"))
-        async with collecting() as collector:
+        async with AsyncExitStack() as stack:
+            collector = await stack.enter_async_context(collecting())
             export_to(collector.url, patch)
-            service, machine = OtelTracing(SERVICE), OtelTracing(MACHINE_AGENT)
+            service = await stack.enter_async_context(exporting(SERVICE))
+            machine = await stack.enter_async_context(exporting(MACHINE_AGENT))
             site = Site(settings(folder / "data", sqlite), tracing=service)
             await site.start()
             stop, connected = asyncio.Event(), asyncio.Event()
@@ -81,8 +83,6 @@ async def traced(tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite) -> As
                 async with asyncio.timeout(PATIENCE):
                     await running
                 await site.close()
-                await machine.close()
-                await service.close()
                 kill_server(daemon.tmux_socket)
 
 
@@ -110,30 +110,16 @@ async def _launched(owner: Owner, daemon: DaemonSettings, project: Path) -> str:
 
 async def test_a_message_is_one_trace_to_the_agents_answer(traced: Traced) -> None:
     await traced.says("Hello body-secret", TRACE_ID)
-    found = await traced.trace(TRACE_ID)
-    request, command = found[CHAT], found["command send_chat"]
-    execution, delivery, turn = (
-        found[name] for name in ("execute send_chat", "deliver message", "agent turn")
-    )
-    assert [one.parent for one in (request, command, execution, turn, delivery)] == [
-        CALLER,
-        request.id,
-        command.id,
-        execution.id,
-        turn.id,
-    ]
-    kinds = [one.kind for one in (request, command, execution, turn, delivery)]
-    assert kinds == ["server", "client", "server", "internal", "internal"]
-    assert [one.service for one in (request, command, execution, turn)] == [
-        "outrider",
-        "outrider",
-        "outrider-daemon",
-        "outrider-daemon",
-    ]
+    names = (CHAT, "command send_chat", "execute send_chat", "agent turn", "deliver message")
+    by_name = await traced.trace(TRACE_ID)
+    spans = request, _, _, turn, _ = [by_name[name] for name in names]
+    assert [span.parent for span in spans] == [CALLER, *(span.id for span in spans[:-1])]
+    assert [span.kind for span in spans] == ["server", "client", "server", "internal", "internal"]
+    assert [span.service for span in spans] == ["outrider"] * 2 + ["outrider-daemon"] * 3
     assert request.attributes["http.route"] == "/api/v1/shortcuts/{ideId}/chat"
     assert request.attributes["http.response.status_code"] == 200
     assert turn.attributes["outrider.turn.outcome"] == "idle"
-    assert not any(one.is_failed for one in found.values())
+    assert not any(span.is_failed for span in by_name.values())
     sent = b"".join(traced.collector.bodies)
     for secret in ("body-secret", "query-secret", traced.owner.key):
         assert secret.encode() not in sent
@@ -184,7 +170,7 @@ async def test_health_and_pages_are_not_traced(traced: Traced) -> None:
     ]
     last = await traced.owner.api.get(f"{V1}/daemons")
     await traced.collector.request(last.headers["x-request-id"])
-    traced_ids = {one.attributes.get("outrider.request.id") for one in traced.collector.spans}
+    traced_ids = {span.attributes.get("outrider.request.id") for span in traced.collector.spans}
     assert traced_ids.isdisjoint(ids)
 
 

@@ -6,7 +6,6 @@ from outrider.contract.errors import conflict
 from outrider.contract.resources import AgentStatus
 from outrider.machine.sessions.core.turn import Turn
 from outrider.machine.sessions.turn_spans import TurnSpans
-from outrider.tracing import reset_current, set_current
 from tests.rig.spans import RecordedSpan, RecordedTracing
 
 TURN = "agent turn"
@@ -22,11 +21,9 @@ class Bench:
 
     def submits(self, message_id: str) -> RecordedSpan:
         """Submit a message within the span of a command; return that."""
-        command = self.tracing.start("execute send_chat", "server", None, {})
-        token = set_current(command)
-        self.spans.submitted(message_id)
-        reset_current(token)
-        return command
+        with self.tracing.start("execute send_chat", "server", None, {}):
+            self.spans.submitted(message_id)
+        return self.tracing.spans[-1]
 
     def named(self, name: str) -> list[RecordedSpan]:
         """Return the spans of a name, in order."""
@@ -47,7 +44,7 @@ def test_a_turn_lasts_from_its_delivery_to_its_outcome(bench: Bench, outcome: Ag
     command = bench.submits("msg_1")
     with bench.spans.delivery("msg_1"):
         (turn,), (delivery,) = bench.named(TURN), bench.named(DELIVERY)
-        assert (turn.parent, delivery.parent) == (command.traceparent, turn.traceparent)
+        assert (turn.parent, delivery.parent) == (command.id, turn.id)
         assert not delivery.has_ended()
     assert delivery.has_ended()
     bench.turn("generating")

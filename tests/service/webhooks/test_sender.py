@@ -270,7 +270,7 @@ async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
         "server.address": "127.0.0.1",
         "http.response.status_code": 200,
     }
-    assert (delivered.name, delivered.parent, delivered.has_ended()) == ("POST webhook", None, True)
+    assert (delivered.name, delivered.parent, delivered.has_ended()) == ("POST webhook", "", True)
     assert (delivered.failure, failed.failure) == (None, "503")
 
 

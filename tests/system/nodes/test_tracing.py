@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from outrider.tracing.otel import OtelTracing
 from tests.conftest import settings
 from tests.rig.samples import session
 from tests.rig.site import Site
-from tests.rig.spans import TRACE_ID, Collector, collecting, export_to
+from tests.rig.spans import TRACE_ID, Collector, collecting, export_to, exporting
 from tests.rig.stores import PostgreSQL
 from tests.system.nodes.pair import Pair
 
@@ -30,18 +29,16 @@ async def traced_pair(
 ) -> AsyncIterator[Pair]:
     directory = tmp_path_factory.mktemp("traced")
     shared = settings(directory / "one", postgresql, secret_key="k" * 32)
-    here, there = OtelTracing("here"), OtelTracing("there")
-    sites = (
-        Site(shared, tracing=here),
-        Site(shared.model_copy(update={"data_dir": directory / "two"}), tracing=there),
-    )
-    for site in sites:
-        await site.start()
-    yield await Pair.of(*sites)
-    for site in sites:
-        await site.close()
-    await here.close()
-    await there.close()
+    async with exporting("here") as here, exporting("there") as there:
+        sites = (
+            Site(shared, tracing=here),
+            Site(shared.model_copy(update={"data_dir": directory / "two"}), tracing=there),
+        )
+        for site in sites:
+            await site.start()
+        yield await Pair.of(*sites)
+        for site in sites:
+            await site.close()
 
 
 async def test_the_relay_is_part_of_the_trace(traced_pair: Pair, collector: Collector) -> None:
@@ -52,10 +49,9 @@ async def test_the_relay_is_part_of_the_trace(traced_pair: Pair, collector: Coll
     await machine.answers(taken)
     assert (await asked).status_code == 200
     name = "GET /api/v1/shortcuts/{ideId}/status"
-    found = await collector.trace(TRACE_ID, name, "command agent_status", "relay agent_status")
-    request, command, relay = (
-        found[one] for one in (name, "command agent_status", "relay agent_status")
-    )
+    names = (name, "command agent_status", "relay agent_status")
+    spans = await collector.trace(TRACE_ID, *names)
+    request, command, relay = (spans[name] for name in names)
     assert (request.service, command.service, relay.service) == ("here", "here", "there")
     assert (command.parent, relay.parent, relay.kind) == (request.id, command.id, "consumer")
     assert taken.traceparent == f"00-{TRACE_ID}-{relay.id}-01"

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outrider.contract.errors import ErrorBody
 from outrider.service.http.error_response import SECURITY_HEADERS
 from outrider.service.http.hosts import names_host
-from outrider.tracing import NO_SPAN, Span, Tracing
+from outrider.tracing import OFF, Span, Tracing
 
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
 
@@ -98,9 +98,9 @@ class RequestMetrics:
 
     def _span(self, scope: Scope) -> Span:
         """Begin the span of a request of the API, which continues a valid `traceparent`."""
-        if not self._tracing.is_on or not scope["path"].startswith(self._traced):
-            return NO_SPAN
         method = _method(scope, "_OTHER")
+        if not self._tracing.is_on or not scope["path"].startswith(self._traced):
+            return OFF.start(method, "server", None, {})
         attributes = {
             "http.request.method": method,
             "url.scheme": scope["scheme"],

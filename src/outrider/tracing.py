@@ -1,28 +1,31 @@
-"""Traces of OpenTelemetry, exported by OTLP over HTTP; off unless an endpoint is set.
+"""Traces of OpenTelemetry: spans, and how a trace continues; docs/monitoring.md describes them.
 
-    tracing_from_environment ─┬─ no endpoint ─▶ OFF: spans do nothing, OpenTelemetry is not imported
-                              └─ an endpoint ─▶ otel.OtelTracing ─ batches, in a thread ─▶ collector
+    tracing_from_environment ─┬─ no endpoint ─▶ OFF: spans of OpenTelemetry's API, which do nothing
+                              └─ an endpoint ─▶ trace_export ─ batches, in a thread ─▶ collector
 
 A trace continues in two ways. In a task and the tasks that it starts, `child` finds the current
-span in a context variable. In another process, or in work that another task does later, `start`
-continues it from the span's `traceparent` (W3C Trace Context), which is passed on as text. So only
-the parts that begin a span know of tracing.
+span in OpenTelemetry's context. In another process, or in work that another task does later,
+`start` continues it from the span's `traceparent` (W3C Trace Context), which is passed on as text.
 
 Spans have ids, names of endpoints, commands and events, statuses and times. They never have query
 strings, bodies, texts of messages or errors, or credentials.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar, Token
+from contextvars import Token
 from os import environ
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import structlog
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from outrider.contract.errors import OutriderError
+from outrider.contract.errors import ApiError, OutriderError
 
 Kind = Literal["server", "client", "consumer", "internal"]
 """The role of a span; see `opentelemetry.trace.SpanKind`."""
@@ -40,9 +43,8 @@ _PROTOCOL: Final = "OTEL_EXPORTER_OTLP_PROTOCOL"
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _DISABLED: Final = "OTEL_SDK_DISABLED"
 
+_propagator: Final = TraceContextTextMapPropagator()
 _log = structlog.get_logger(__name__)
-
-_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
 class TracingError(OutriderError):
@@ -50,29 +52,29 @@ class TracingError(OutriderError):
 
 
 class Span:
-    """A span that does nothing, and the interface of those that are exported.
+    """A span. `with span:` makes it the current one for the block, and ends it with the block.
 
-    `with span:` makes it the current one for the block, and ends it with the block. An exception
-    that leaves the block marks it as failed.
-
-    Attributes:
-        traceparent: what continues its trace elsewhere; None if there is no trace.
+    An exception that leaves the block marks it as failed, without the exception's text.
     """
 
-    __slots__ = ()
-
-    traceparent: str | None = None
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self._token: Token[context.Context] | None = None
 
     @property
-    def log_fields(self) -> Mapping[str, str]:
-        """The ids for log lines; empty if the span is not recorded, or has ended."""
-        return _NO_FIELDS
+    def traceparent(self) -> str | None:
+        """What continues its trace elsewhere; None if there is no trace."""
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier, trace.set_span_in_context(self._span))
+        return carrier.get("traceparent")
 
     def set(self, name: str, value: str | int) -> None:
         """Set an attribute."""
+        self._span.set_attribute(name, value)
 
     def rename(self, name: str) -> None:
         """Replace the name."""
+        self._span.update_name(name)
 
     def fail(self, kind: str) -> None:
         """Mark it as failed.
@@ -80,11 +82,15 @@ class Span:
         Args:
             kind: a low-cardinality name of the failure, such as a status; not the error's text.
         """
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(StatusCode.ERROR)
 
     def end(self) -> None:
         """End it now; for a span that is not used as a context manager."""
+        self._span.end()
 
     def __enter__(self) -> Self:
+        self._token = context.attach(trace.set_span_in_context(self._span))
         return self
 
     def __exit__(
@@ -93,59 +99,63 @@ class Span:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        pass
-
-
-NO_SPAN: Final = Span()
-
-_current: Final[ContextVar[Span]] = ContextVar("outrider span", default=NO_SPAN)
+        assert self._token is not None
+        context.detach(self._token)
+        if isinstance(error, ApiError):
+            self.set("outrider.error.status", error.status)
+            if error.status >= 500:
+                self.fail(str(error.status))
+        elif isinstance(error, asyncio.CancelledError):
+            self.fail("cancelled")
+        elif kind is not None:
+            self.fail(kind.__qualname__)
+        self.end()
 
 
 class Tracing:
-    """Begins spans. This one traces nothing; `OtelTracing` exports them."""
+    """Begins spans.
 
-    is_on = False
+    Args:
+        tracer: of an SDK that exports them; without it, they do nothing but pass a trace on.
+    """
 
-    def start(self, name: str, kind: Kind, traceparent: str | None, attributes: Attributes) -> Span:  # noqa: ARG002
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self.is_on = tracer is not None
+        self._tracer = tracer or trace.NoOpTracer()
+
+    def start(self, name: str, kind: Kind, traceparent: str | None, attributes: Attributes) -> Span:
         """Begin a span that continues a trace, whatever span is current here.
 
         Args:
             traceparent: of the span's parent. A new trace begins without it, and if it is
                 malformed.
         """
-        return NO_SPAN
+        carrier = {} if traceparent is None else {"traceparent": traceparent}
+        parent = _propagator.extract(carrier, context.Context())
+        return Span(self._tracer.start_span(name, parent, SpanKind[kind.upper()], attributes))
 
-    def child(self, name: str, kind: Kind, attributes: Attributes) -> Span:  # noqa: ARG002
+    def child(self, name: str, kind: Kind, attributes: Attributes) -> Span:
         """Begin a span below the current one; without one, a new trace."""
-        return NO_SPAN
-
-    async def close(self) -> None:
-        """Export what is left, for a few seconds at most."""
+        return self.start(name, kind, current().traceparent, attributes)
 
 
 OFF: Final = Tracing()
 
 
 def current() -> Span:
-    """Return the current span; `NO_SPAN` if there is none."""
-    return _current.get()
-
-
-def set_current(span: Span) -> Token[Span]:
-    """Make a span the current one; the token is for `reset_current`."""
-    return _current.set(span)
-
-
-def reset_current(token: Token[Span]) -> None:
-    """Restore the current span that there was before."""
-    _current.reset(token)
+    """Return the current span; one without a trace if there is none."""
+    return Span(trace.get_current_span())
 
 
 def add_trace_id(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Add `trace_id` and `span_id` to a log line; a processor of structlog."""
-    event.update(_current.get().log_fields)
+    """Add `trace_id` and `span_id` of a recorded span to a log line; a processor of structlog."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        ids = span.get_span_context()
+        event["trace_id"] = trace.format_trace_id(ids.trace_id)
+        event["span_id"] = trace.format_span_id(ids.span_id)
     return event
 
 
@@ -176,7 +186,7 @@ def is_requested() -> bool:
             f"The setting {_ENDPOINT} is wrong: it must be an address such as http://127.0.0.1:4318"
         )
     try:
-        import outrider.tracing.otel  # noqa: F401
+        import outrider.trace_export  # noqa: F401
     except ImportError as error:
         raise TracingError(
             f"{_ENDPOINT} is set, but the packages that export traces are not installed "
@@ -198,30 +208,21 @@ async def tracing_from_environment(service_name: str) -> AsyncIterator[Tracing]:
             has one.
     """
     try:
-        tracing = _of_environment(service_name)
-    except TracingError as error:
-        _log.warning("traces are not exported", service=service_name, reason=str(error))
-        tracing = OFF
+        if not is_requested():
+            yield OFF
+            return
+        from outrider.trace_export import Export
+
+        export = Export(service_name)
+    except (TracingError, ValueError) as error:  # the second: the SDK refuses a variable
+        reason = f"A setting OTEL_… is wrong: {error}" if type(error) is ValueError else str(error)
+        _log.warning("traces are not exported", service=service_name, reason=reason)
+        yield OFF
+        return
     try:
-        yield tracing
+        yield Tracing(export.tracer)
     finally:
-        await tracing.close()
-
-
-def _of_environment(service_name: str) -> Tracing:
-    """Return what traces as the environment says.
-
-    Raises:
-        TracingError: it asks for traces that cannot be exported.
-    """
-    if not is_requested():
-        return OFF
-    from outrider.tracing.otel import OtelTracing
-
-    try:
-        return OtelTracing(service_name)
-    except ValueError as error:
-        raise TracingError(f"A setting OTEL_… of the exporter is wrong: {error}") from error
+        await export.close()
 
 
 def _is_address(url: str) -> bool:

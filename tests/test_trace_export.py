@@ -10,10 +10,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from structlog.testing import capture_logs
 
 from outrider.contract.errors import ApiError
-from outrider.tracing import add_trace_id, current
-from outrider.tracing.otel import OtelTracing
+from outrider.tracing import Tracing, add_trace_id, current
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.spans import TRACE_ID, Collector, collecting, export_to
+from tests.rig.spans import TRACE_ID, Collector, collecting, export_to, exporting
 
 CALLER = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 
@@ -26,14 +25,13 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 
 
 @pytest.fixture
-async def tracing(collector: Collector) -> AsyncIterator[OtelTracing]:
-    made = OtelTracing("outrider")
-    yield made
-    await made.close()
+async def tracing(collector: Collector) -> AsyncIterator[Tracing]:
+    async with exporting("outrider") as made:
+        yield made
 
 
 async def test_a_trace_continues_by_traceparent_and_within_a_task(
-    tracing: OtelTracing, collector: Collector
+    tracing: Tracing, collector: Collector
 ) -> None:
     with tracing.start("one", "server", CALLER, {"a": 1}):
         with tracing.child("two", "client", {}) as two:
@@ -41,24 +39,24 @@ async def test_a_trace_continues_by_traceparent_and_within_a_task(
         await asyncio.create_task(asyncio.sleep(0))
         with tracing.start("three", "consumer", two.traceparent, {}):
             assert current().traceparent != two.traceparent
-    found = await collector.trace(TRACE_ID, "one", "two", "three")
-    one, two_, three = found["one"], found["two"], found["three"]
-    assert (one.kind, one.parent, one.attributes) == ("server", "b7ad6b7169203331", {"a": 1})
-    assert (two_.kind, two_.parent) == ("client", one.id)
-    assert (three.kind, three.parent) == ("consumer", two_.id)
-    assert one.service == "outrider"
+    spans = await collector.trace(TRACE_ID, "one", "two", "three")
+    first, second, third = spans["one"], spans["two"], spans["three"]
+    assert (first.kind, first.parent, first.attributes) == ("server", "b7ad6b7169203331", {"a": 1})
+    assert (second.kind, second.parent) == ("client", first.id)
+    assert (third.kind, third.parent) == ("consumer", second.id)
+    assert first.service == "outrider"
 
 
 @pytest.mark.parametrize("malformed", [None, "", "00-zz", f"00-{'0' * 32}-b7ad6b7169203331-01"])
 async def test_a_malformed_traceparent_begins_a_new_trace(
-    tracing: OtelTracing, collector: Collector, malformed: str | None
+    tracing: Tracing, collector: Collector, malformed: str | None
 ) -> None:
     with tracing.start("around", "internal", None, {}):
         tracing.start("one", "server", malformed, {}).end()
     await eventually(lambda: len(collector.spans) == 2)
-    one, around = sorted(collector.spans, key=lambda span: span.name, reverse=True)
-    assert (one.name, one.parent) == ("one", "")
-    assert one.trace_id != around.trace_id
+    new, around = sorted(collector.spans, key=lambda span: span.name, reverse=True)
+    assert (new.name, new.parent) == ("one", "")
+    assert new.trace_id != around.trace_id
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ async def test_a_malformed_traceparent_begins_a_new_trace(
     ids=lambda value: type(value).__name__,
 )
 async def test_an_error_marks_its_span_without_its_text(
-    tracing: OtelTracing,
+    tracing: Tracing,
     collector: Collector,
     error: BaseException,
     is_failed: bool,
@@ -86,37 +84,38 @@ async def test_an_error_marks_its_span_without_its_text(
     assert b"secret" not in collector.bodies[0]
 
 
-async def test_log_lines_have_the_ids_of_the_current_span(tracing: OtelTracing) -> None:
+async def test_log_lines_have_the_ids_of_the_current_span(tracing: Tracing) -> None:
     assert add_trace_id(None, "info", {}) == {}
     span = tracing.start("one", "server", CALLER, {})
     with span:
         line = add_trace_id(None, "info", {"event": "machine connected"})
         assert line["trace_id"] == TRACE_ID
         assert span.traceparent == f"00-{TRACE_ID}-{line['span_id']}-01"
+        span.end()
+        assert add_trace_id(None, "info", {}) == {}  # of tasks that outlive it
     assert add_trace_id(None, "info", {}) == {}
-    assert span.log_fields == {}  # of tasks that outlive it
 
 
-async def test_standard_variables(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_variables_of_the_sdk_are_followed(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
-    tracing = OtelTracing("outrider")
-    tracing.start("one", "server", None, {}).end()
-    await tracing.close()
+    async with exporting("outrider") as tracing:
+        tracing.start("one", "server", None, {}).end()
     assert [span.service for span in collector.spans] == ["mine"]
     assert collector.headers[0]["x-key"] == "abc"
 
 
-async def test_a_sampler_that_takes_nothing(
+async def test_a_sampler_may_record_nothing(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    tracing = OtelTracing("outrider")
-    with tracing.start("one", "server", CALLER, {}) as span:
-        assert span.traceparent is not None
-        assert span.traceparent.endswith("-00")
-        assert span.log_fields == {}
-    await tracing.close()
+    async with exporting("outrider") as tracing:
+        with tracing.start("one", "server", CALLER, {}) as span:
+            assert span.traceparent is not None
+            assert span.traceparent.endswith("-00")
+            assert add_trace_id(None, "info", {}) == {}
     assert collector.spans == []
 
 
@@ -125,7 +124,7 @@ def _has_more(collector: Collector, than: int) -> bool:
 
 
 async def test_a_collector_that_refuses_is_logged_once(
-    tracing: OtelTracing, collector: Collector
+    tracing: Tracing, collector: Collector
 ) -> None:
     async def refuse() -> int:
         return 400
@@ -141,8 +140,8 @@ async def test_a_collector_that_refuses_is_logged_once(
             await eventually(partial(_has_more, collector, before))
         collector.answers(accept)
         tracing.start("last", "server", None, {}).end()
-        await eventually(lambda: any(one["event"] == "span export resumed" for one in logs))
-    assert [one["event"] for one in logs] == [
+        await eventually(lambda: bool(logs) and logs[-1]["event"] == "span export resumed")
+    assert [line["event"] for line in logs] == [
         "span export failed, spans are lost meanwhile",
         "span export resumed",
     ]
@@ -160,7 +159,7 @@ class Records(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def test_what_the_library_repeats_does_not_reach_the_log() -> None:
+def test_messages_that_the_library_repeats_are_not_logged() -> None:
     handler = Records()
     logging.getLogger().addHandler(handler)
     try:
@@ -183,11 +182,9 @@ async def test_a_collector_that_never_answers_does_not_hold_the_end(
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
     collector.answers(hang)
-    tracing = OtelTracing("outrider", flush_seconds=0.1)
-    tracing.start("one", "server", None, {}).end()
-    await eventually(lambda: len(collector.bodies) == 1)
     with capture_logs() as logs:
-        async with asyncio.timeout(PATIENCE):
-            await tracing.close()
-    assert [one["event"] for one in logs] == ["last spans not exported in time"]
+        async with asyncio.timeout(PATIENCE), exporting("outrider", flush_seconds=0.1) as tracing:
+            tracing.start("one", "server", None, {}).end()
+            await eventually(lambda: len(collector.bodies) == 1)
+    assert [line["event"] for line in logs] == ["last spans not exported in time"]
     released.set()
