@@ -33,7 +33,7 @@ from outrider.machine.commands.router import Router
 from outrider.machine.link.connection import Link
 from outrider.machine.link.journal import Journal
 from outrider.machine.settings import Connection
-from outrider.service.webhooks.delivery_limiter import DeliveryLimits
+from outrider.service.webhooks.delivery_queue import DeliveryLimits
 from outrider.service.webhooks.event_intake import agent_body
 
 _PER_SECOND: Final = 1500

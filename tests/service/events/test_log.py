@@ -185,7 +185,7 @@ async def test_an_event_with_deliveries_outlives_its_place_in_the_log(database: 
                 secret=b"",
             )
         )
-    await deliveries.store(database, [sent, kept], [(delivery, 0)], {})
+    await deliveries.store(database, [sent, kept], [delivery], {})
     await prune_log(database, NOW / 1000, keep=1)
     assert await cursors(database, account) == [2]
     assert await deliveries.again(database, [delivery._replace(id=new_id("dlv"))], NOW) == {

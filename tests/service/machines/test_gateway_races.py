@@ -72,7 +72,7 @@ class Announced:
 
     def __init__(self, announced: list[EventName], name: EventName) -> None:
         self.event = Event(new_id("evt"), ACCOUNT, name, b"{}", 0)
-        self.deliveries: Sequence[tuple[Delivery, int]] = ()
+        self.deliveries: Sequence[Delivery] = ()
         self._announced = announced
         self._name = name
 

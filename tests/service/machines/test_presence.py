@@ -37,7 +37,7 @@ class Announced:
     def __init__(self, announced: list[tuple[EventName, str]], what: tuple[EventName, str]) -> None:
         self._announced, self._what = announced, what
         self.event = Event(new_id("evt"), ACCOUNT, what[0], b"{}", 0)
-        self.deliveries: Sequence[tuple[Delivery, int]] = ()
+        self.deliveries: Sequence[Delivery] = ()
 
     def stored(self) -> None:
         """Record it."""

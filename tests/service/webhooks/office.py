@@ -16,8 +16,7 @@ from outrider.service.events.log import Event
 from outrider.service.settings import Settings
 from outrider.service.webhooks import retry_policy
 from outrider.service.webhooks.addresses import AddressPolicy
-from outrider.service.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimits
-from outrider.service.webhooks.delivery_queue import DeliveryQueue
+from outrider.service.webhooks.delivery_queue import DEFAULT_LIMITS, DeliveryLimits, DeliveryQueue
 from outrider.service.webhooks.event_intake import EventIntake
 from outrider.service.webhooks.sender import Sender
 from outrider.service.webhooks.store import deliveries
@@ -132,20 +131,18 @@ class Office:
     async def store(
         self, webhook_id: str, count: int, claimed_until: int = 0, body: bytes = b'{"event":"x"}'
     ) -> list[Delivery]:
-        """Put deliveries into the database that no queue knows of."""
+        """Put deliveries into the database behind the back of the queue."""
         now = int(self.clock() * 1000)
         made = []
         for _ in range(count):
             event = agent_event()
             row = Event(event.id, self.account_id, event.event, body, now)
             made.append((row, retry_policy.new_delivery(webhook_id, event.id, event.event, now)))
-        await deliveries.store(
-            self.database,
-            [row for row, _ in made],
-            [(delivery, claimed_until) for _, delivery in made],
-            {},
-        )
-        return [delivery for _, delivery in made]
+        stored = [delivery for _, delivery in made]
+        await deliveries.store(self.database, [row for row, _ in made], stored, {})
+        if claimed_until:
+            await deliveries.renew(self.database, [row.id for row in stored], claimed_until)
+        return stored
 
 
 @asynccontextmanager

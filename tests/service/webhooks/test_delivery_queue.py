@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from outrider.service.webhooks import delivery_queue
-from outrider.service.webhooks.delivery_limiter import DEFAULT_LIMITS, DeliveryLimits
+from outrider.service.webhooks.delivery_queue import DEFAULT_LIMITS, DeliveryLimits
 from outrider.service.webhooks.store import deliveries, webhooks
 from tests.rig.patience import eventually
 from tests.service.webhooks.events import agent_event
@@ -81,9 +81,28 @@ async def test_webhooks_that_wait_for_a_slot_get_one(database_url: str, receiver
             await asyncio.gather(*(office.happens() for _ in range(10)))
         for webhook in made:
             await eventually(lambda webhook=webhook: delivered(office, webhook.id, 30))  # type: ignore[misc]
-        await eventually(lambda: office.queue.limiter.free_slots == (12, 6))
-        assert not office.queue.limiter.active_webhooks
-        assert not office.queue.claimed
+        await eventually(lambda: not office.queue.claimed)
+
+
+async def test_receivers_that_hang_leave_half_of_the_slots_to_prompt_ones(
+    database_url: str, receiver: Receiver
+) -> None:
+    gate = Gate()
+    limits = DeliveryLimits(in_flight=8)
+    async with offices(database_url, limits=limits) as (office,), receiving() as slow:
+        await office.open()
+        slow.answers(gate)
+        prompt = await office.webhook(receiver.url)
+        await office.happens()
+        await office.settles(prompt.id)
+        hanging = [await office.webhook(f"{slow.url}/{number}") for number in range(3)]
+        for _ in range(21):
+            await office.happens()
+        await eventually(lambda: delivered(office, prompt.id, 22))
+        assert gate.waiting == limits.in_flight // 2
+        gate.open()
+        for webhook in hanging:
+            await eventually(lambda webhook=webhook: delivered(office, webhook.id, 21))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +166,7 @@ async def test_what_is_fetched_from_the_table_keeps_to_the_limits_on_bytes(
             assert office.queue.claimed == 60 + second
             await eventually(lambda: gate.waiting == 2 * limits.in_flight_per_webhook)
         finally:
-            await office.queue.limiter.close()
+            await office.queue.close()
 
 
 async def test_long_bodies_are_claimed_a_few_megabytes_at_a_time(

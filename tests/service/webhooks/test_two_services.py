@@ -58,6 +58,6 @@ async def _store(site: Site, account_id: str, webhook_id: str) -> None:
     await deliveries.store(
         site.database,
         [Event(one.id, account_id, one.event, b'{"event":"x"}', now) for one in events],
-        [(new_delivery(webhook_id, one.id, one.event, now), 0) for one in events],
+        [new_delivery(webhook_id, one.id, one.event, now) for one in events],
         {},
     )

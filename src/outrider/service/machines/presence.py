@@ -54,11 +54,11 @@ class Announcement(Protocol):
 
     Attributes:
         event: the event.
-        deliveries: its deliveries, each with the time until which it is claimed.
+        deliveries: its deliveries.
     """
 
     event: Event
-    deliveries: Sequence[tuple[Delivery, int]]
+    deliveries: Sequence[Delivery]
 
     def stored(self) -> None:
         """Deliver it; called after the commit."""

@@ -1,8 +1,8 @@
 """Webhooks: subscriptions, and at-least-once delivery of events to them.
 
     event_intake      stores an event with its deliveries in one transaction
-    delivery_queue    claims due deliveries, has them attempted, stores the outcomes
-    delivery_limiter  decides when a delivery may start, so that slow receivers delay no others
+    delivery_queue    claims due deliveries and attempts them; slow receivers delay no others
+    outcomes          stores the outcomes of attempts, with their effect on the webhooks
     sender            makes one attempt: a signed POST
     http_client       posts a request, bounded in response size; imports aiohttp
     resolver          enforces the policy of `addresses` on every connection

@@ -1,46 +1,42 @@
 """The delivery queue: the pending rows of the deliveries table, claimed and attempted by nodes.
 
-    due rows ── claim ──▶ claimed here ── DeliveryLimiter ──▶ attempt ──▶ outcome ── flush ──▶ table
+    due rows ── claim ──▶ waiting here ── a free slot ──▶ attempt ──▶ outcome ── flush ──▶ table
                                └── renew, every 20 s
 
 A claim is a lease: no other node attempts a claimed row until `claimed_until`, so the deliveries
 of a node that dies are attempted by another one after `CLAIM_SECONDS` at the latest. Between an
 attempt and its flush (about 50 ms) a crash loses the outcome, and the delivery is attempted again:
 at least once, never lost.
+
+A slow receiver must not delay others. A webhook has a few deliveries in flight at most, and a
+bounded number of them waits here; the others stay in the table. However many receivers hang, half
+of the slots are reserved for webhooks whose receiver answered promptly the last time.
 """
 
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from cachetools import FIFOCache
+from prometheus_client import CollectorRegistry, Gauge
 
 from outrider.contract.errors import OutriderError
 from outrider.contract.events import EventName
 from outrider.service.database.engine import DATABASE_ERRORS, Database
-from outrider.service.periodic import WriteBehind
+from outrider.service.database.transaction import to_its_end
 from outrider.service.webhooks import retry_policy
-from outrider.service.webhooks.delivery_limiter import (
-    DEFAULT_LIMITS,
-    DeliveryLimiter,
-    DeliveryLimits,
-)
+from outrider.service.webhooks.outcomes import OutcomeBuffer
 from outrider.service.webhooks.retry_policy import GONE, Outcome
 from outrider.service.webhooks.sender import Sender
-from outrider.service.webhooks.store import deliveries, webhooks
+from outrider.service.webhooks.store import deliveries
 from outrider.service.webhooks.store.deliveries import Delivery
 from outrider.service.webhooks.subscriptions import Subscriptions
 
 CLAIM_SECONDS: Final = 60.0
-
-DISABLE_AFTER_DAYS: Final = 5
-"""A webhook whose every delivery has failed for this long is disabled."""
-
-_LOW_WATERMARK: Final = 100
-"""Waiting deliveries of a webhook below which more of them are fetched from the table."""
 
 _CLAIM_BATCH: Final = 200
 _CLAIM_BATCH_WHEN_FULL: Final = 8
@@ -52,7 +48,9 @@ _CALLER_SECONDS: Final = 20.0
 
 _RENEW_SECONDS: Final = 20.0
 _PROMPT_MS: Final = 1000
-"""A receiver that answers within this time is prompt; see `delivery_limiter`."""
+"""A receiver that answers within this time is prompt."""
+
+_MAX_PROMPT: Final = 100_000
 
 _FLUSH_INTERVAL: Final = 0.05
 """Pause between two flushes of outcomes: many in one transaction cost little more than one."""
@@ -60,6 +58,36 @@ _FLUSH_INTERVAL: Final = 0.05
 _log = structlog.get_logger(__name__)
 
 Waiter = asyncio.Future[Delivery]
+
+
+class DeliveryLimits(NamedTuple):
+    """How much is in flight, and how much waits in memory rather than in the table.
+
+    Attributes:
+        in_flight: deliveries in flight; half of them are of webhooks whose receiver was slow or has
+            not answered yet.
+        waiting_per_webhook: deliveries of a webhook; beyond it, no more of them are claimed.
+        waiting_bytes_per_webhook: the same in bytes of bodies.
+        waiting_bytes: bytes of waiting bodies, over all webhooks.
+    """
+
+    in_flight: int = 1000
+    in_flight_per_webhook: int = 8
+    waiting_per_webhook: int = 100
+    waiting_bytes_per_webhook: int = 4 * 1024 * 1024
+    waiting_bytes: int = 32 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = DeliveryLimits()
+
+
+class _Webhook:
+    """A webhook's claimed deliveries that wait, and the number of its workers."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Delivery, bytes]] = deque()
+        self.size = 0
+        self.workers = 0
 
 
 class DeliveryQueue:
@@ -92,11 +120,20 @@ class DeliveryQueue:
         self._clock = clock
         self._chance = chance
         self._poll_interval = poll_interval
-        self._limiter = DeliveryLimiter(self._attempt_safely, self._started, limits)
-        self._outcomes = _OutcomeBuffer(database, subscriptions, registry, clock)
+        self._limits = limits
+        self._webhooks: dict[str, _Webhook] = {}
+        self._size = 0
+        self._prompt: FIFOCache[str, None] = FIFOCache(_MAX_PROMPT)
+        others = limits.in_flight // 2
+        self._slots = {
+            True: asyncio.Semaphore(limits.in_flight - others),  # of prompt webhooks
+            False: asyncio.Semaphore(others),
+        }
+        self._workers: set[asyncio.Task[None]] = set()
+        self._outcomes = OutcomeBuffer(database, subscriptions, registry, clock)
         self._claims: dict[str, float] = {}
         self._to_release: list[str] = []
-        self._overflow: set[str] = set()
+        self._skipped: set[str] = set()
         self._waiters: dict[str, Waiter] = {}
         self._wake_claim = asyncio.Event()
         self._flush_now = asyncio.Event()
@@ -113,38 +150,32 @@ class DeliveryQueue:
         """The number of deliveries that this node has claimed."""
         return len(self._claims)
 
-    @property
-    def limiter(self) -> DeliveryLimiter:
-        """The limits on deliveries in flight, for metrics and tests."""
-        return self._limiter
-
-    def has_room(self, webhook_id: str, count: int, size: int) -> bool:
-        """Return whether this node has room for `count` more deliveries of a webhook.
-
-        Without room they stay in the table; see `overflowed`.
-
-        Args:
-            size: the bytes of their bodies.
-        """
-        return self._limiter.has_room(webhook_id, count, size)
-
-    def overflowed(self, webhook_id: str) -> None:
-        """Note that deliveries of a webhook were stored unclaimed, for lack of room."""
-        self._overflow.add(webhook_id)
-        if not self._limiter.has_enough(webhook_id, _LOW_WATERMARK):
-            self._wake_claim.set()
-
-    def add(self, delivery: Delivery, body: bytes, *, first: bool = False) -> None:
+    def _add(
+        self, delivery: Delivery, body: bytes, claimed_until: int, *, first: bool = False
+    ) -> None:
         """Add a delivery that is stored and claimed by this node.
 
         Args:
+            claimed_until: what the table has. A time of now would be later, and let this node
+                attempt what another one has claimed already.
             first: ahead of those of its webhook that wait.
         """
-        self._claims[delivery.id] = self._clock() + CLAIM_SECONDS
-        self._limiter.add(delivery, body, first=first)
+        self._claims[delivery.id] = claimed_until / 1000
+        webhook = self._webhooks.setdefault(delivery.webhook_id, _Webhook())
+        webhook.size += len(body)
+        self._size += len(body)
+        if first:
+            webhook.waiting.appendleft((delivery, body))
+        else:
+            webhook.waiting.append((delivery, body))
+        if webhook.workers < self._limits.in_flight_per_webhook:
+            webhook.workers += 1
+            worker = asyncio.create_task(self._work(delivery.webhook_id, webhook))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
 
-    async def deliver(self, delivery: Delivery, body: bytes) -> Delivery:
-        """Add a delivery and wait for its first attempt.
+    async def deliver(self, delivery: Delivery, body: bytes, claimed_until: int) -> Delivery:
+        """Add a delivery that this node has claimed, and wait for its first attempt.
 
         Returns:
             The delivery after its attempt is stored, or as it was if that takes more than 20 s
@@ -152,7 +183,7 @@ class DeliveryQueue:
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters[delivery.id] = waiter
-        self.add(delivery, body, first=True)
+        self._add(delivery, body, claimed_until, first=True)
         try:
             async with asyncio.timeout(self._sender.timeout + _CALLER_SECONDS):
                 return await waiter
@@ -169,7 +200,7 @@ class DeliveryQueue:
         )
         claimed_until = int((now + CLAIM_SECONDS) * 1000)
         body = await deliveries.again(self._database, [delivery], claimed_until)
-        return await self.deliver(delivery, body[old.event_id])
+        return await self.deliver(delivery, body[old.event_id], claimed_until)
 
     async def replay(self, failed: Sequence[Delivery]) -> None:
         """Deliver the events of these deliveries again, as new deliveries that any node claims."""
@@ -193,7 +224,7 @@ class DeliveryQueue:
                 group.create_task(self._keep(self._flush, self._flush_pause), name="flush")
                 group.create_task(self._keep(self.renew, self._renew_pause), name="renew")
         finally:
-            await self._close()
+            await self.close()
 
     async def claim(self) -> None:
         """Claim due deliveries that no node has claimed."""
@@ -208,21 +239,25 @@ class DeliveryQueue:
             self._age.set(0 if oldest is None else (now - oldest) / 1000)
             if oldest is None:
                 return
-        enough = self._limiter.with_enough(_LOW_WATERMARK)
-        limit = _CLAIM_BATCH_WHEN_FULL if self._limiter.is_full else _CLAIM_BATCH
+        self._skipped = {
+            name for name, webhook in self._webhooks.items() if self._has_enough(webhook)
+        }
+        limit = _CLAIM_BATCH_WHEN_FULL if self._is_full else _CLAIM_BATCH
+        until = now + int(CLAIM_SECONDS * 1000)
         rows, self._more_due = await deliveries.claim(
             self._database,
             now=now,
-            until=now + int(CLAIM_SECONDS * 1000),
+            until=until,
             limit=limit,
-            without=enough,
+            without=list(self._skipped),
         )
-        self._overflow.update(enough)  # the table may have more of theirs
         for delivery, body in rows:
             # A lease that has expired here (a suspended process) is claimed again, perhaps by this
             # node, which still has the delivery.
-            if delivery.id not in self._claims:
-                self.add(delivery, body)
+            if delivery.id in self._claims:
+                self._claims[delivery.id] = until / 1000
+            else:
+                self._add(delivery, body, until)
         if self._more_due:
             self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
             self._wake_claim.set()
@@ -237,13 +272,61 @@ class DeliveryQueue:
             claims = self._claims
             claims |= {delivery: now + CLAIM_SECONDS for delivery in valid if delivery in claims}
 
-    def _started(self, webhook_id: str) -> None:
-        """Fetch more of a webhook's deliveries from the table once few are left here."""
-        if webhook_id in self._overflow and not self._limiter.has_enough(
-            webhook_id, _LOW_WATERMARK
-        ):
-            self._overflow.discard(webhook_id)
-            self._wake_claim.set()
+    async def close(self) -> None:
+        """Cancel the attempts in flight, store the outcomes, and release the other claims."""
+        # In this order: an attempt that ended after the flush would lose its outcome. One that is
+        # cancelled may have reached its receiver; its delivery is released, and attempted again.
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        try:
+            await self._flush()
+            if self._claims:
+                await deliveries.renew(self._database, list(self._claims), 0)
+        except DATABASE_ERRORS as error:
+            _log.warning("releasing claims failed, they expire within a minute", error=str(error))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._size > self._limits.waiting_bytes
+
+    def _has_enough(self, webhook: _Webhook) -> bool:
+        """Return whether no more of a webhook's deliveries should be claimed now."""
+        if self._is_full:  # those of which nothing waits still get their turn
+            return bool(webhook.waiting)
+        is_large = webhook.size > self._limits.waiting_bytes_per_webhook
+        return is_large or len(webhook.waiting) > self._limits.waiting_per_webhook
+
+    async def _work(self, webhook_id: str, webhook: _Webhook) -> None:
+        """Attempt a webhook's deliveries, in order, until none waits.
+
+        Each attempt is in a slot, for which all webhooks queue: whoever had one goes to the end.
+        """
+        try:
+            while webhook.waiting:
+                is_prompt = webhook_id in self._prompt
+                async with self._slots[is_prompt]:
+                    # While this waited for the slot, another worker may have taken the last
+                    # delivery, or seen that the receiver is slow.
+                    if webhook.waiting and is_prompt == (webhook_id in self._prompt):
+                        await self._attempt_next(webhook_id, webhook)
+        finally:
+            webhook.workers -= 1
+            if not webhook.workers:
+                self._webhooks.pop(webhook_id, None)
+
+    async def _attempt_next(self, webhook_id: str, webhook: _Webhook) -> None:
+        delivery, body = webhook.waiting.popleft()
+        webhook.size -= len(body)
+        self._size -= len(body)
+        if webhook_id in self._skipped and not self._has_enough(webhook):
+            self._skipped.discard(webhook_id)
+            self._wake_claim.set()  # the table may have more of this webhook
+        was_prompt = await self._attempt_safely(delivery, body)
+        if was_prompt:
+            self._prompt[webhook_id] = None
+        elif was_prompt is not None:
+            self._prompt.pop(webhook_id, None)
 
     async def _attempt_safely(self, delivery: Delivery, body: bytes) -> bool | None:
         """Attempt a delivery; return whether its receiver was prompt, None if not contacted."""
@@ -270,12 +353,12 @@ class DeliveryQueue:
             # The lease expired while this process was suspended: another node may have it.
             self._claims.pop(delivery.id, None)
             return None
-        found = await self._subscriptions.destination(delivery.webhook_id)
-        if found is None:
+        owned = await self._subscriptions.destination(delivery.webhook_id)
+        if owned is None:
             self._claims.pop(delivery.id, None)  # deleted, with its deliveries
             self._notify(delivery)
             return None
-        account_id, destination = found
+        account_id, destination = owned
         if not destination.active and delivery.event != EventName.WEBHOOK_TEST:
             self._abandon(delivery, account_id, "The webhook is disabled")
             return None
@@ -319,7 +402,9 @@ class DeliveryQueue:
     ) -> None:
         while True:
             try:
-                await work()
+                # To its end: a claim that was committed and is not known here would keep every
+                # node from its deliveries until it expires.
+                await to_its_end(work())
             except DATABASE_ERRORS as error:
                 _log.warning("delivery queue paused, database unavailable", error=str(error))
                 await asyncio.sleep(self._poll_interval)
@@ -341,18 +426,6 @@ class DeliveryQueue:
         if waiter is not None and not waiter.done():
             waiter.set_result(delivery)
 
-    async def _close(self) -> None:
-        """Cancel deliveries in flight, flush outcomes, and release the other claims."""
-        # In this order: an attempt that ended after the flush would lose its outcome. One that is
-        # cancelled may have reached its receiver; its delivery is released, and attempted again.
-        await self._limiter.close()
-        try:
-            await self._flush()
-            if self._claims:
-                await deliveries.renew(self._database, list(self._claims), 0)
-        except DATABASE_ERRORS as error:
-            _log.warning("releasing claims failed, they expire within a minute", error=str(error))
-
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Return once the event is set or the time is over; the event is cleared."""
@@ -364,124 +437,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     finally:
         # Cleared before the work, not after it: what is set during the work counts next time.
         event.clear()
-
-
-class _Completed(NamedTuple):
-    """A delivery after an attempt, not stored yet."""
-
-    delivery: Delivery
-    account_id: str
-    status_code: int | None
-    at: int
-
-
-class _OutcomeBuffer:
-    """Outcomes that wait to be stored, in batches, with their effect on the webhooks.
-
-    Attributes:
-        added: set when there is something to flush.
-
-    Args:
-        clock: seconds since the epoch.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        subscriptions: Subscriptions,
-        registry: CollectorRegistry,
-        clock: Callable[[], float],
-    ) -> None:
-        self.added = asyncio.Event()
-        self._database = database
-        self._subscriptions = subscriptions
-        self._clock = clock
-        self._buffer: WriteBehind[_Completed] = WriteBehind(self._store, "delivery outcomes")
-        self._failing: dict[str, str] = {}
-        attempts = Counter(
-            "outrider_webhook_attempts", "Attempts, by outcome.", ["outcome"], registry=registry
-        )
-        self._attempts = {True: attempts.labels("delivered"), False: attempts.labels("failed")}
-        self._seconds = Histogram(
-            "outrider_webhook_attempt_seconds", "Seconds of an attempt.", registry=registry
-        )
-
-    def observe(self, outcome: Outcome) -> None:
-        """Count an attempt in the metrics."""
-        self._attempts[outcome.delivered].inc()
-        self._seconds.observe(outcome.duration_ms / 1000)
-
-    def add(self, delivery: Delivery, account_id: str, status_code: int | None, at: int) -> None:
-        """Buffer a delivery in its state after an attempt.
-
-        Args:
-            status_code: the receiver's answer, None without one.
-            at: the end of the attempt, in epoch milliseconds.
-        """
-        self._buffer.put(delivery.id, _Completed(delivery, account_id, status_code, at))
-        self.added.set()
-
-    async def flush(self) -> list[Delivery]:
-        """Store the buffered deliveries and return them.
-
-        Raises:
-            SQLAlchemyError, OSError: the database is unavailable; they stay in the buffer.
-        """
-        return [one.delivery for one in (await self._buffer.flush()).values()]
-
-    async def disable_failing(self) -> None:
-        """Disable webhooks whose every delivery has failed for `DISABLE_AFTER_DAYS` days.
-
-        Raises:
-            SQLAlchemyError, OSError: the database is unavailable; their next failure tries again.
-        """
-        failing, self._failing = self._failing, {}
-        for webhook_id, account_id in failing.items():
-            reason = f"Every delivery has failed for {DISABLE_AFTER_DAYS} days"
-            await self._subscriptions.disable(account_id, webhook_id, reason)
-
-    async def _store(self, buffered: dict[str, _Completed]) -> None:
-        completed = list(buffered.values())
-        stored = [one.delivery for one in completed]
-        failing = await deliveries.finish(self._database, stored, _results(completed))
-        latest = int((self._clock() - DISABLE_AFTER_DAYS * 86400) * 1000)
-        self._failing = {
-            one.delivery.webhook_id: one.account_id
-            for one in completed
-            if failing.get(one.delivery.webhook_id, latest + 1) <= latest
-        }
-        for account_id in {one.account_id for one in completed if one.status_code == GONE}:
-            self._subscriptions.invalidate(account_id)
-
-
-def _results(completed: Sequence[_Completed]) -> list[webhooks.Result]:
-    """Return the effect of the deliveries on each webhook; they are in order."""
-    newest: dict[str, _Completed] = {}
-    failed_at: dict[str, int] = {}
-    succeeded: set[str] = set()
-    gone: set[str] = set()
-    for one in completed:
-        webhook_id, status = one.delivery.webhook_id, one.delivery.status
-        newest[webhook_id] = one
-        if status == "succeeded":
-            succeeded.add(webhook_id)
-        elif status == "failed":
-            failed_at[webhook_id] = one.at
-        if one.status_code == GONE:
-            gone.add(webhook_id)
-    return [
-        webhooks.Result(
-            webhook_id=webhook_id,
-            last_delivery={
-                "id": one.delivery.id,
-                "event": one.delivery.event,
-                "status": one.delivery.status,
-                "statusCode": one.status_code,
-                "at": one.at,
-            },
-            failed_at=failed_at.get(webhook_id),
-            succeeded=webhook_id in succeeded,
-            disabled_reason="The receiver answered 410 Gone" if webhook_id in gone else None,
-        )
-        for webhook_id, one in newest.items()
-    ]

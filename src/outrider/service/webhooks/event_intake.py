@@ -3,7 +3,7 @@
     machine ─▶ gateway ─▶ agent_event ─▶ queue ─▶ run: one transaction for a batch
                                                    │ events, deliveries, event_seq of the machine
                                                    ├─▶ acknowledge to the machine
-                                                   └─▶ DeliveryQueue, or the table if it has no room
+                                                   └─▶ DeliveryQueue claims from the table
 
 Invariant: an event is acknowledged only after the transaction that stores it and its deliveries is
 committed, and a machine repeats what is not acknowledged. So no event is lost if the process is
@@ -14,6 +14,7 @@ The number of a machine's newest event only advances by events of its newest con
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -150,16 +151,13 @@ class EventIntake:
             now=now,
         )
         event = Event(event_id, account_id, name, body, now)
-        destinations = await self._subscriptions.destinations(account_id)
-        rows = [
-            (
-                retry_policy.new_delivery(one.id, event_id, name, now),
-                self._claimed_until() if self._queue.has_room(one.id, 1, len(body)) else 0,
-            )
-            for one in destinations.values()
-            if one.wants(name)
-        ]
-        return MachineEvent(event, rows, self._queue, self._on_stored)
+        rows = await self._new_deliveries(event, now)
+
+        def stored() -> None:
+            self._queue.wake()
+            self._on_stored(account_id)
+
+        return MachineEvent(event, rows, stored)
 
     async def test(self, account_id: str, webhook_id: str) -> Delivery:
         """Deliver `webhook:test` to one webhook; return the delivery after its first attempt."""
@@ -167,8 +165,9 @@ class EventIntake:
         body = test_body(event_id=event_id, webhook_id=webhook_id, now=now)
         event = Event(event_id, account_id, EventName.WEBHOOK_TEST, body, now)
         delivery = retry_policy.new_delivery(webhook_id, event_id, event.name, now)
-        await deliveries.add_test(self._database, event, delivery, self._claimed_until())
-        return await self._queue.deliver(delivery, body)
+        claimed_until = int((self._clock() + CLAIM_SECONDS) * 1000)
+        await deliveries.add_test(self._database, event, delivery, claimed_until)
+        return await self._queue.deliver(delivery, body, claimed_until)
 
     async def run(self) -> None:
         """Store accepted events until cancelled; then try once more, up to `MAX_WAITING` of them.
@@ -181,7 +180,7 @@ class EventIntake:
                 batch.append(await self._waiting.get())
                 self._fill(batch)
                 await self._store_with_retry(batch)
-                self._count(-sum(len(one.event.body) for one in batch if one.event is not None))
+                self._count(-sum(len(entry.event.body) for entry in batch if entry.event))
                 several = len(batch) > 1
                 batch.clear()
                 if several:
@@ -209,10 +208,10 @@ class EventIntake:
         not block those of all other machines: events of a batch that the database refuses are
         stored one by one, and one that it refuses twice is dropped.
         """
-        is_retry = was_refused = False
+        was_refused = False
         while True:
             try:
-                await self._store(batch, is_retry=is_retry)
+                await self._store(batch)
             except DATABASE_ERRORS as error:
                 cause = error
             else:
@@ -221,7 +220,6 @@ class EventIntake:
             if not is_refused(cause):
                 _log.warning("storing events failed, retrying", count=len(batch), error=str(cause))
                 await asyncio.sleep(self._retry_interval)
-                is_retry = True
             elif len(batch) > 1:
                 for pending in batch:
                     await self._store_with_retry([pending])
@@ -235,93 +233,51 @@ class EventIntake:
                 if first.event is not None:
                     self._subscriptions.invalidate(first.event.account_id)
 
-    async def _store(self, batch: list[_Pending], *, is_retry: bool = False) -> None:
-        """Store a batch, and pass its deliveries to the queue.
-
-        Args:
-            is_retry: an earlier try may have committed the batch before its connection was lost.
-        """
-        now, claimed_until = self._now(), self._claimed_until()
-        events: list[Event] = []
-        rows: list[tuple[Delivery, int]] = []
-        loads: dict[str, tuple[int, int]] = {}
-        wanting: dict[tuple[str, str], list[str]] = {}
-        seen: set[str] = set()
+    async def _store(self, batch: list[_Pending]) -> None:
+        now = self._now()
+        events: dict[str, Event] = {}
+        rows: list[Delivery] = []
         newest: dict[str, tuple[int, int]] = {}
         for pending in batch:
             latest = (pending.connection, pending.seq)
             newest[pending.machine] = max(latest, newest.get(pending.machine, latest))
             event = pending.event
-            if event is None or event.id in seen:
-                continue
-            seen.add(event.id)
-            subscribed = wanting.get((event.account_id, event.name))
-            if subscribed is None:
-                destinations = await self._subscriptions.destinations(event.account_id)
-                subscribed = [one.id for one in destinations.values() if one.wants(event.name)]
-                wanting[event.account_id, event.name] = subscribed
-            events.append(event)
-            for webhook_id in subscribed:
-                count, size = loads.get(webhook_id, (0, 0))
-                loads[webhook_id] = load = (count + 1, size + len(event.body))
-                has_room = self._queue.has_room(webhook_id, *load)
-                delivery = retry_policy.new_delivery(webhook_id, event.id, event.name, now)
-                rows.append((delivery, claimed_until if has_room else 0))
+            if event is not None and event.id not in events:
+                events[event.id] = event
+                rows += await self._new_deliveries(event, now)
         ended = [pending.ended for pending in batch if pending.ended is not None]
-        new = await deliveries.store(self._database, events, rows, newest, ended)
-        if is_retry and len(new) < len(events):
-            known = [event.id for event in events if event.id not in new]
-            await deliveries.release(self._database, known)
+        await deliveries.store(self._database, list(events.values()), rows, newest, ended)
+        if rows:
             self._queue.wake()
-        body = {event.id: event.body for event in events}
-        for delivery, claimed in rows:
-            if delivery.event_id in new:
-                _enqueue(self._queue, delivery, claimed, body[delivery.event_id])
-        for account_id in {pending.event.account_id for pending in batch if pending.event}:
+        for account_id in {event.account_id for event in events.values()}:
             self._on_stored(account_id)
         for pending in batch:
             pending.stored()
 
-    def _claimed_until(self) -> int:
-        return int((self._clock() + CLAIM_SECONDS) * 1000)
+    async def _new_deliveries(self, event: Event, now: int) -> list[Delivery]:
+        """Return a delivery of an event for each webhook that is subscribed to it."""
+        destinations = await self._subscriptions.destinations(event.account_id)
+        return [
+            retry_policy.new_delivery(destination.id, event.id, event.name, now)
+            for destination in destinations.values()
+            if destination.wants(event.name)
+        ]
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
 
+@dataclass
 class MachineEvent:
     """The event of a machine's change of presence and its deliveries, not stored yet.
 
     Attributes:
-        event: the event.
-        deliveries: its deliveries, each with the time until which it is claimed.
+        stored: starts its deliveries; call it after the transaction is committed.
     """
 
-    def __init__(
-        self,
-        event: Event,
-        rows: list[tuple[Delivery, int]],
-        queue: DeliveryQueue,
-        on_stored: Callable[[str], None],
-    ) -> None:
-        self.event = event
-        self.deliveries: Sequence[tuple[Delivery, int]] = rows
-        self._queue = queue
-        self._on_stored = on_stored
-
-    def stored(self) -> None:
-        """Start its deliveries; call this after the transaction is committed."""
-        for delivery, claimed in self.deliveries:
-            _enqueue(self._queue, delivery, claimed, self.event.body)
-        self._on_stored(self.event.account_id)
-
-
-def _enqueue(queue: DeliveryQueue, delivery: Delivery, claimed: int, body: bytes) -> None:
-    """Pass a stored delivery to the queue, or say that one in the table waits to be claimed."""
-    if claimed:
-        queue.add(delivery, body)
-    else:
-        queue.overflowed(delivery.webhook_id)
+    event: Event
+    deliveries: Sequence[Delivery]
+    stored: Callable[[], None]
 
 
 # The bodies of deliveries: flat, and the same in an envelope (`payload`), in one object.

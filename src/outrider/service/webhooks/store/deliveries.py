@@ -69,7 +69,7 @@ _SET_NEWEST = (
 )
 
 
-def _row(delivery: Delivery, claimed_until: int) -> dict[str, object]:
+def _row(delivery: Delivery, claimed_until: int = 0) -> dict[str, object]:
     return delivery._asdict() | {"claimed_until": claimed_until}
 
 
@@ -80,21 +80,19 @@ def _due(claimed: tuple[Delivery, bytes]) -> int:
 async def store(
     database: Database,
     events: Sequence[Event],
-    deliveries: Sequence[tuple[Delivery, int]],
+    deliveries: Sequence[Delivery],
     newest: Mapping[str, tuple[int, int]],
     ended: Sequence[OwnedSession] = (),
-) -> set[str]:
+) -> None:
     """Store events, deliveries, and the machines' newest event numbers in one transaction.
 
+    An event that is stored already is skipped, with its deliveries.
+
     Args:
-        deliveries: each with the time until which it is claimed.
         newest: by machine id, the connection and the number of its newest event. The number is not
             stored if the machine has a newer connection: the event may be of a journal that has
             been lost since, and its number would stand for another event.
         ended: the sessions of `session:ended`.
-
-    Returns:
-        The ids of the new events; deliveries of events stored before are not added.
     """
     async with database.begin() as transaction:
         if newest:  # before the accounts: see the order of locks in `event_log`
@@ -105,23 +103,21 @@ async def store(
                     for machine, (number, seq) in sorted(newest.items())
                 ],
             )
-        new = await add(transaction, events, deliveries)
+        await add(transaction, events, deliveries)
         await session_history.save(transaction, ended)
-        return new
 
 
 async def add(
     transaction: Transaction,
     events: Sequence[Event],
-    deliveries: Sequence[tuple[Delivery, int]],
-) -> set[str]:
-    """Add events to the log, with their deliveries; return the ids of the new events."""
+    deliveries: Sequence[Delivery],
+) -> None:
+    """Add events to the log, with their deliveries, which any node may claim."""
     # Another node may store the same event concurrently: only the node whose insert succeeds
     # adds the deliveries.
     new = await event_log.append(transaction, events)
-    rows = [_row(*claimed) for claimed in deliveries if claimed[0].event_id in new]
+    rows = [_row(delivery) for delivery in deliveries if delivery.event_id in new]
     await transaction.add(_deliveries, rows)
-    return new
 
 
 async def add_test(
@@ -190,16 +186,6 @@ async def renew(database: Database, ids: Sequence[str], until: int) -> None:
     )
     async with database.begin() as connection:
         await connection.execute(statement, [{"delivery": delivery} for delivery in ids])
-
-
-async def release(database: Database, event_ids: Sequence[str]) -> None:
-    """Release the claims on the untried deliveries of these events."""
-    async with database.begin() as connection:
-        await connection.execute(
-            update(_deliveries)
-            .where(_PENDING, _deliveries.c.event_id.in_(event_ids), _deliveries.c.attempt == 0)
-            .values(claimed_until=0)
-        )
 
 
 async def release_all(database: Database) -> None:
