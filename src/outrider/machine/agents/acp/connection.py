@@ -10,7 +10,7 @@ stop the SDK's reading: lines that are no JSON, endless lines, answers of an une
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
@@ -20,28 +20,10 @@ from acp.client.router import build_client_router
 from acp.connection import Connection
 from acp.interfaces import Client
 from acp.meta import AGENT_METHODS, CLIENT_METHODS
-from acp.schema import (
-    AuthenticateRequest,
-    CancelNotification,
-    ClientCapabilities,
-    FileSystemCapabilities,
-    Implementation,
-    InitializeRequest,
-    InitializeResponse,
-    LoadSessionRequest,
-    NewSessionRequest,
-    PromptRequest,
-    PromptResponse,
-    ResumeSessionRequest,
-    SetSessionConfigOptionBooleanRequest,
-    SetSessionConfigOptionSelectRequest,
-    SetSessionModeRequest,
-)
-from acp.utils import serialize_params
-from pydantic import BaseModel, ValidationError
+from acp.schema import InitializeResponse, PromptResponse
+from pydantic import ValidationError
 
 from outrider import __version__
-from outrider.machine.agents.acp.content import Block
 from outrider.machine.agents.acp.controls import Setting, Value
 from outrider.machine.agents.acp.output_tail import OutputTail
 from outrider.machine.agents.acp.spec import DEFAULT_TIMEOUTS, Timeouts
@@ -249,15 +231,15 @@ class AgentConnection:
 
     async def initialize(self) -> InitializeResponse:
         """Negotiate the protocol version and the capabilities of both sides."""
-        request = InitializeRequest(
-            protocol_version=PROTOCOL_VERSION,
-            client_capabilities=ClientCapabilities(
-                fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
-                terminal=True,
-            ),
-            client_info=Implementation(name="outrider", title="Outrider", version=__version__),
+        answer = await self._request(
+            "initialize",
+            protocolVersion=PROTOCOL_VERSION,
+            clientCapabilities={
+                "fs": {"readTextFile": True, "writeTextFile": True},
+                "terminal": True,
+            },
+            clientInfo={"name": "outrider", "title": "Outrider", "version": __version__},
         )
-        answer = await self._request("initialize", request)
         try:
             return InitializeResponse.model_validate(answer)
         except ValidationError as error:
@@ -265,32 +247,30 @@ class AgentConnection:
 
     async def authenticate(self, method_id: str) -> None:
         """Log in by one of the agent's login methods."""
-        await self._request("authenticate", AuthenticateRequest(method_id=method_id))
+        await self._request("authenticate", methodId=method_id)
 
     async def new_session(self, directory: str) -> dict[str, Any]:
         """Open a session and return the agent's answer, which has `sessionId`."""
-        request = NewSessionRequest(cwd=directory, mcp_servers=[])
-        answer = await self._request("session_new", request)
+        answer = await self._request("session_new", cwd=directory, mcpServers=[])
         if not isinstance(answer.get("sessionId"), str):
             raise RequestError(-32603, "it opened a session without an id")
         return answer
 
     async def load_session(self, session_id: str, directory: str) -> dict[str, Any]:
         """Open an earlier session; the agent sends its whole chat again."""
-        request = LoadSessionRequest(session_id=session_id, cwd=directory, mcp_servers=[])
-        return await self._request("session_load", request)
+        return await self._request(
+            "session_load", sessionId=session_id, cwd=directory, mcpServers=[]
+        )
 
     async def resume_session(self, session_id: str, directory: str) -> dict[str, Any]:
         """Open an earlier session; the agent does not send its chat again."""
-        request = ResumeSessionRequest(session_id=session_id, cwd=directory, mcp_servers=[])
-        return await self._request("session_resume", request)
-
-    async def prompt(self, session_id: str, blocks: list[Block]) -> PromptResponse:
-        """Send a message; return at the end of the turn, however long that takes."""
-        request = PromptRequest(session_id=session_id, prompt=blocks)
-        answer = await self._json_rpc.send_request(
-            AGENT_METHODS["session_prompt"], serialize_params(request)
+        return await self._request(
+            "session_resume", sessionId=session_id, cwd=directory, mcpServers=[]
         )
+
+    async def prompt(self, session_id: str, blocks: list[dict[str, Any]]) -> PromptResponse:
+        """Send a message; return at the end of the turn, however long that takes."""
+        answer = await self._request("session_prompt", sessionId=session_id, prompt=blocks)
         try:
             return PromptResponse.model_validate(answer)
         except ValidationError:
@@ -299,37 +279,32 @@ class AgentConnection:
     async def cancel(self, session_id: str) -> None:
         """Notify the agent to end its turn; that ends when the prompt is answered, if ever."""
         await self._json_rpc.send_notification(
-            AGENT_METHODS["session_cancel"],
-            serialize_params(CancelNotification(session_id=session_id)),
+            AGENT_METHODS["session_cancel"], {"sessionId": session_id}
         )
 
     async def change(self, session_id: str, setting: Setting, value: Value) -> dict[str, Any]:
         """Change a setting and return the agent's answer."""
         async with asyncio.timeout(self._answer_timeout):
-            return await self._change(session_id, setting, value)
-
-    async def _change(self, session_id: str, setting: Setting, value: Value) -> dict[str, Any]:
-        name = setting.control.id
-        if setting.method == "mode":
-            mode = SetSessionModeRequest(session_id=session_id, mode_id=str(value))
-            return await self._request("session_set_mode", mode)
-        if setting.method == "model":  # dropped from the protocol and the SDK
-            parameters = {"sessionId": session_id, "modelId": value}
-            return await self._send("session/set_model", parameters)
-        option: BaseModel = (
-            SetSessionConfigOptionBooleanRequest(
-                config_id=name, session_id=session_id, type="boolean", value=value
+            match setting.method:
+                case "mode":
+                    return await self._request(
+                        "session_set_mode", sessionId=session_id, modeId=str(value)
+                    )
+                case "model":  # dropped from the protocol and the SDK
+                    parameters = {"sessionId": session_id, "modelId": value}
+                    return await self._send("session/set_model", parameters)
+            kind = {"type": "boolean"} if isinstance(value, bool) else {}
+            return await self._request(
+                "session_set_config_option",
+                sessionId=session_id,
+                configId=setting.control.id,
+                value=value,
+                **kind,
             )
-            if isinstance(value, bool)
-            else SetSessionConfigOptionSelectRequest(
-                config_id=name, session_id=session_id, value=value
-            )
-        )
-        return await self._request("session_set_config_option", option)
 
-    async def _request(self, name: str, request: BaseModel) -> dict[str, Any]:
-        return await self._send(AGENT_METHODS[name], serialize_params(request))
+    async def _request(self, name: str, **parameters: Any) -> dict[str, Any]:
+        return await self._send(AGENT_METHODS[name], parameters)
 
-    async def _send(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        answer = await self._json_rpc.send_request(method, dict(parameters))
+    async def _send(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._json_rpc.send_request(method, parameters)
         return answer if isinstance(answer, dict) else {}

@@ -8,21 +8,15 @@ cannot work (no login, no such model) answers with an error at once.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
+from typing import Any, Final
 
 from acp import RequestError
-from acp.schema import (
-    ImageContentBlock,
-    InitializeResponse,
-    PromptResponse,
-    StopReason,
-    TextContentBlock,
-)
+from acp.schema import InitializeResponse, PromptResponse, StopReason
 
 from outrider.contract.commands import ChatInput, ImagePart
 from outrider.contract.errors import bad_request
 from outrider.machine.agents.acp.chat import AcpChat
-from outrider.machine.agents.acp.content import Block, error_text
+from outrider.machine.agents.acp.content import error_text
 from outrider.machine.agents.acp.login import Login
 from outrider.machine.agents.acp.spec import DEFAULT_TIMEOUTS, AcpSpec
 from outrider.machine.sessions.guards import Guards
@@ -106,7 +100,7 @@ class AcpTurn:
 
 def prompt_of(
     message: ChatInput, agent: InitializeResponse | None, spec: AcpSpec
-) -> tuple[list[Block], str]:
+) -> tuple[list[dict[str, Any]], str]:
     """Return a message as the agent is sent it, and as the chat shows it.
 
     Pictures are sent only to agents that support them; others get the text alone.
@@ -124,17 +118,16 @@ def prompt_of(
                 f"{spec.display_name} takes no pictures: add text, or `textFallback`",
                 "input",
             )
-        return [TextContentBlock(type="text", text=guards.add(text))], text
-    blocks: list[Block] = [
-        ImageContentBlock(type="image", data=part.data, mime_type=part.mime_type)
-        if isinstance(part, ImagePart)
-        else TextContentBlock(type="text", text=guards.add(part.text))
-        for part in message.parts
-    ]
-    shown = [
-        f"[image: {part.mime_type}]" if isinstance(part, ImagePart) else part.text
-        for part in message.parts
-    ]
+        return [{"type": "text", "text": guards.add(text)}], text
+    blocks: list[dict[str, Any]] = []
+    shown = []
+    for part in message.parts:
+        if isinstance(part, ImagePart):
+            blocks.append({"type": "image", "data": part.data, "mimeType": part.mime_type})
+            shown.append(f"[image: {part.mime_type}]")
+        else:
+            blocks.append({"type": "text", "text": guards.add(part.text)})
+            shown.append(part.text)
     return blocks, "\n".join(shown)
 
 
