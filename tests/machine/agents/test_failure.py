@@ -5,7 +5,7 @@ from outrider.machine.agents.failure import NOTHING, output_end
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9." + "c3ViamVjdA" * 160 + ".c2lnbmF0dXJl"
 
 
-def test_the_last_lines_without_blank_ones() -> None:
+def test_output_end_has_the_last_lines_without_blank_ones() -> None:
     text = "".join(f"  line {number}\n\n" for number in range(20))
     assert output_end(text).split("\n") == [f"line {number}" for number in range(10, 20)]
     assert output_end(" \n\n") == NOTHING

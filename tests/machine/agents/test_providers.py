@@ -84,7 +84,7 @@ def test_the_files_of_the_package_and_of_contrib_are_valid(folder: Path, journal
         ("x.toml", "type = 'code-server'\nscript = 'none.js'\n", "code-server", "ide"),
     ],
 )
-def test_a_mistake_costs_one_type(
+def test_an_invalid_file_makes_only_its_type_unusable(
     folder: Path, journal: Journal, name: str, text: str, kind: str, category: str
 ) -> None:
     (folder / name).write_text(text)
@@ -99,7 +99,9 @@ def test_a_mistake_costs_one_type(
     assert {"claude-code", "other", kind} <= providers.keys()
 
 
-def test_what_is_no_file_is_not_waited_for(folder: Path, journal: Journal) -> None:
+def test_a_pipe_or_folder_as_provider_file_is_an_error_at_once(
+    folder: Path, journal: Journal
+) -> None:
     os.mkfifo(folder / "pipe.toml")
     (folder / "folder.toml").mkdir()
     (folder / "gone.toml").symlink_to("nowhere")
@@ -109,9 +111,7 @@ def test_what_is_no_file_is_not_waited_for(folder: Path, journal: Journal) -> No
     assert "not a regular file" in errors["pipe"]
 
 
-def test_of_two_files_of_a_type_none_is_used_where_one_is_wrong(
-    folder: Path, journal: Journal
-) -> None:
+def test_a_type_with_one_invalid_file_of_two_is_unusable(folder: Path, journal: Journal) -> None:
     (folder / "a.toml").write_text("type = 'mine'\n[")
     (folder / "b.toml").write_text(GOOD)
     assert wrong(loaded(folder, journal)).keys() == {"mine"}
@@ -120,14 +120,18 @@ def test_of_two_files_of_a_type_none_is_used_where_one_is_wrong(
 class TestRefresh:
     """Files that change while the machine agent runs."""
 
-    async def test_nothing_changes(self, folder: Path, journal: Journal) -> None:
+    async def test_a_refresh_without_a_change_reads_nothing(
+        self, folder: Path, journal: Journal
+    ) -> None:
         (folder / "mine.toml").write_text(GOOD)
         providers = loaded(folder, journal)
         before = dict(providers)
         assert await providers.refresh() is False
         assert dict(providers) == before
 
-    async def test_a_file_comes_changes_and_goes(self, folder: Path, providers: Providers) -> None:
+    async def test_a_refresh_reads_new_changed_and_deleted_files(
+        self, folder: Path, providers: Providers
+    ) -> None:
         file = folder / "mine.toml"
         file.write_text(GOOD)
         assert await providers.refresh() is True
@@ -141,7 +145,7 @@ class TestRefresh:
         assert await providers.refresh() is True
         assert "mine" not in providers
 
-    async def test_a_mistake_is_made_and_corrected(
+    async def test_a_refresh_reads_a_corrected_file(
         self, folder: Path, providers: Providers
     ) -> None:
         file = folder / "mine.toml"
@@ -153,7 +157,9 @@ class TestRefresh:
         assert wrong(providers) == {}
         assert providers["mine"].describe().installed
 
-    async def test_the_directory_comes_later(self, folder: Path, providers: Providers) -> None:
+    async def test_a_refresh_reads_a_directory_that_was_created_later(
+        self, folder: Path, providers: Providers
+    ) -> None:
         folder.rmdir()  # noqa: ASYNC240
         await providers.refresh()
         folder.mkdir()  # noqa: ASYNC240
@@ -161,7 +167,7 @@ class TestRefresh:
         assert await providers.refresh() is True
         assert "mine" in providers
 
-    async def test_a_script_is_a_part_of_it(self, folder: Path, providers: Providers) -> None:
+    async def test_a_refresh_reads_a_new_script(self, folder: Path, providers: Providers) -> None:
         (folder / "mine.toml").write_text("type = 'code-server'\nscript = 'mine.js'\n")
         await providers.refresh()
         assert wrong(providers).keys() == {"code-server"}
@@ -169,7 +175,9 @@ class TestRefresh:
         await providers.refresh()
         assert wrong(providers) == {}
 
-    async def test_two_at_once_read_once(self, folder: Path, providers: Providers) -> None:
+    async def test_of_simultaneous_refreshes_one_reads(
+        self, folder: Path, providers: Providers
+    ) -> None:
         (folder / "mine.toml").write_text(GOOD)
         read = await asyncio.gather(*(providers.refresh() for _ in range(5)))
         assert sorted(read) == [False] * 4 + [True]

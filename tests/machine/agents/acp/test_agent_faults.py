@@ -28,13 +28,13 @@ async def launch_fails(box: Machine, *flags: str, more: str = "") -> ApiError:
     return failed.value
 
 
-async def test_initialize_is_never_answered(box: Machine) -> None:
+async def test_a_launch_fails_if_initialize_is_never_answered(box: Machine) -> None:
     failed = await launch_fails(box, "--mute", more="ready_timeout = 0.5")
     assert failed.status == 500
     assert "did not answer initialize within 0" in failed.message
 
 
-async def test_it_ends_while_it_starts(box: Machine) -> None:
+async def test_a_launch_fails_if_the_agent_ends_while_it_starts(box: Machine) -> None:
     failed = await launch_fails(box, "--die")
     assert failed.status == 500
     assert "has ended with code 4" in failed.message
@@ -59,7 +59,7 @@ set.COMPLAINT = "no port 80\\n\\u001b[31mpassword=hunter2\\n\\n{KEY[:30]}\\u001b
         ("--refuses", "Scripted: my child is gone; its error output ends with:\nno port 80\n"),
     ],
 )
-async def test_why_it_did_not_start_is_told_without_secrets_and_with_a_hint(
+async def test_the_start_error_has_a_hint_and_no_secrets(
     box: Machine, flag: str, begins: str
 ) -> None:
     message = (await launch_fails(box, flag, more=COMPLAINT)).message
@@ -69,13 +69,13 @@ async def test_why_it_did_not_start_is_told_without_secrets_and_with_a_hint(
     assert not [secret for secret in ("hunter2", KEY[:30], KEY[30:]) if secret in message]
 
 
-async def test_a_hint_for_root_is_not_for_others(box: Machine) -> None:
+async def test_a_hint_for_root_is_shown_to_root_only(box: Machine) -> None:
     more = 'hints = [{ match = "configuration", text = "Not as root.", root = true }]'
     failed = await launch_fails(box, "--die", more=more)
     assert failed.message.endswith("\nNot as root.") == (os.geteuid() == 0)
 
 
-async def test_it_speaks_another_version(box: Machine) -> None:
+async def test_a_launch_fails_for_another_protocol_version(box: Machine) -> None:
     assert "version 99" in (await launch_fails(box, "--future")).message
 
 
@@ -95,7 +95,9 @@ async def test_a_key_in_the_environment_logs_in(box: Machine) -> None:
 
 
 @pytest.mark.parametrize(("rest", "says"), [("invalid", "it is invalid"), ("login", "say please")])
-async def test_a_message_that_is_refused(box: Machine, rest: str, says: str) -> None:
+async def test_a_refused_message_is_an_error_and_not_in_the_chat(
+    box: Machine, rest: str, says: str
+) -> None:
     agent = await box.launch(kind="scripted")
     with pytest.raises(ApiError) as refused:
         await agent.say(f"refuse {rest}")
@@ -107,7 +109,7 @@ async def test_a_message_that_is_refused(box: Machine, rest: str, says: str) -> 
     assert (await agent.turn("hello"))[0].content == "hello"
 
 
-async def test_a_message_that_is_refused_after_its_turn_has_begun(box: Machine) -> None:
+async def test_a_message_refused_after_its_turn_has_begun_stays_in_the_chat(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("refuse-late")
     await agent.until("error")
@@ -118,7 +120,7 @@ async def test_a_message_that_is_refused_after_its_turn_has_begun(box: Machine) 
     ]
 
 
-async def test_a_turn_that_fails(box: Machine) -> None:
+async def test_a_failed_turn_is_an_error_until_the_next_message(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("fail")
     await agent.until("error")
@@ -133,7 +135,7 @@ async def test_a_turn_that_fails(box: Machine) -> None:
 
 
 @pytest.mark.parametrize("word", ["sleep", "deaf"])
-async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
+async def test_a_stop_in_a_turn_leaves_no_process(box: Machine, word: str) -> None:
     """The cancel is answered by `end_turn`, or never."""
     agent = await box.launch(kind="scripted")
     await agent.say(word)
@@ -142,7 +144,7 @@ async def test_stopped_in_the_middle_of_a_turn(box: Machine, word: str) -> None:
 
 
 @pytest.mark.parametrize("is_in_turn", [True, False])
-async def test_ended_though_its_end_is_cancelled(box: Machine, is_in_turn: bool) -> None:
+async def test_a_cancelled_detach_leaves_no_process(box: Machine, is_in_turn: bool) -> None:
     """As when the machine agent stops, and has no time left for it."""
     agent = await box.launch(kind="scripted")
     if is_in_turn:
@@ -155,7 +157,7 @@ async def test_ended_though_its_end_is_cancelled(box: Machine, is_in_turn: bool)
     assert not running_in(box.folder / "home")
 
 
-async def test_stopped_while_it_asks(box: Machine) -> None:
+async def test_a_stop_during_an_approval_leaves_no_process(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("permission")
     await agent.until("waiting_approval")
@@ -163,7 +165,7 @@ async def test_stopped_while_it_asks(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_it_does_not_end_when_its_input_is_closed(box: Machine) -> None:
+async def test_an_agent_that_ignores_the_end_of_its_input_is_killed(box: Machine) -> None:
     provider_file(box.folder, "--stays", kind="stays")
     await box.stop()
     await box.start()
@@ -179,7 +181,7 @@ async def restart(box: Machine, timeouts: Timeouts) -> None:
     await box.start()
 
 
-async def test_it_reads_nothing_any_more(box: Machine) -> None:
+async def test_a_message_fails_if_the_agent_reads_nothing(box: Machine) -> None:
     await restart(box, Timeouts(write=0.3))
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
@@ -191,7 +193,7 @@ async def test_it_reads_nothing_any_more(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_a_change_that_is_never_answered(box: Machine) -> None:
+async def test_a_control_change_without_an_answer_fails(box: Machine) -> None:
     await restart(box, Timeouts(answer=0.3))
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).suspend()
@@ -208,7 +210,7 @@ async def test_a_session_may_be_opened_for_longer_than_an_answer_takes(box: Mach
         await agent.session.send(SendChat(controls={"mode": "plan"}))
 
 
-async def test_rubbish_on_its_output(box: Machine) -> None:
+async def test_output_that_is_no_message_is_skipped(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish"))[1].content == "still here"
     evidence = agent.evidence()
@@ -216,23 +218,23 @@ async def test_rubbish_on_its_output(box: Machine) -> None:
     assert evidence["unreadableUpdates"] == 2
 
 
-async def test_a_line_without_an_end(box: Machine) -> None:
+async def test_an_endless_line_is_skipped(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("rubbish huge"))[1].content == "still here"
     assert f"a line of more than {MAX_LINE} bytes" in str(agent.evidence()["unreadableOutput"])
 
 
-async def test_half_a_character(box: Machine) -> None:
+async def test_a_line_with_half_a_character_is_skipped(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("emoji"))[1].content == "half ?"
 
 
-async def test_a_session_that_is_not_ours(box: Machine) -> None:
+async def test_updates_of_another_session_are_ignored(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert [m.content for m in (await agent.turn("foreign"))[1:]] == ["ours"]
 
 
-async def test_a_flood_of_complaints(box: Machine) -> None:
+async def test_a_flood_of_standard_error_does_not_hinder_a_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert (await agent.turn("stderr 20000"))[1].content == "flooded"  # 20 MB
     stderr = str(agent.evidence()["stderr"])
@@ -240,7 +242,7 @@ async def test_a_flood_of_complaints(box: Machine) -> None:
     await until(lambda: "the last complaint" in str(agent.evidence()["stderr"]))
 
 
-async def test_it_crashes_in_a_turn(box: Machine) -> None:
+async def test_a_crash_in_a_turn_ends_the_session(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("crash")
     await until(lambda: agent.ended is not None)
@@ -256,14 +258,14 @@ async def test_it_crashes_in_a_turn(box: Machine) -> None:
     assert agent.ended.end_reason == "crashed"
 
 
-async def test_it_is_killed_while_idle(box: Machine) -> None:
+async def test_a_killed_idle_agent_ends_its_session(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     psutil.Process(agent_pid(agent)).kill()
     await agent.until("error")
     assert "by a signal (9)" in agent.error
 
 
-async def test_its_children_end_with_it(box: Machine) -> None:
+async def test_children_of_an_agent_end_with_it(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("orphan-crash")
     assert len(running_in(box.folder / "home")) == 3
@@ -271,7 +273,7 @@ async def test_its_children_end_with_it(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_a_child_left_behind_keeps_nothing_open(box: Machine) -> None:
+async def test_a_child_that_outlives_its_agent_does_not_keep_the_session(box: Machine) -> None:
     """The child holds the agent's pipes; the agent's end is seen all the same."""
     agent = await box.launch(kind="scripted")
     await agent.say("orphan-crash now")
@@ -284,7 +286,7 @@ async def test_a_child_left_behind_keeps_nothing_open(box: Machine) -> None:
             process.kill()
 
 
-async def test_a_message_of_ten_megabytes(box: Machine) -> None:
+async def test_a_message_of_ten_megabytes_arrives(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("big 10000000")
     assert (await agent.messages())[-1].content == "m" * 10_000_000
@@ -294,7 +296,7 @@ async def test_a_message_of_ten_megabytes(box: Machine) -> None:
     assert again.content.endswith("[outrider: the rest is left out here]")
 
 
-async def test_more_questions_than_anybody_answers(box: Machine) -> None:
+async def test_approvals_over_the_limit_are_cancelled(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     gate = box.folder / "gate"
     await agent.say(f"requests 500 {gate}")
@@ -305,13 +307,13 @@ async def test_more_questions_than_anybody_answers(box: Machine) -> None:
     assert agent.evidence()["questions"] == 0
 
 
-async def test_a_thousand_pieces_a_second(box: Machine) -> None:
+async def test_a_thousand_chunks_become_one_message(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     (answer,) = (await agent.turn("stream 10000"))[1:]
     assert answer.content.split() == [str(index) for index in range(10_000)]
 
 
-async def test_two_agents_at_once(box: Machine) -> None:
+async def test_two_agents_run_at_once(box: Machine) -> None:
     first, second = await asyncio.gather(box.launch(kind="scripted"), box.launch(kind="scripted"))
     await asyncio.gather(first.turn("stderr 2000"), second.turn("chunks"))
     assert [first.status, second.status] == ["idle", "idle"]

@@ -74,12 +74,12 @@ def test_a_directory_that_is_a_link_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["relative", "/nul\0", "", "/" + "x" * 5000])
-def test_a_path_that_is_none(files: AgentFiles, path: str) -> None:
+def test_a_path_that_is_not_absolute_or_has_a_nul_is_refused(files: AgentFiles, path: str) -> None:
     with pytest.raises(RequestError):
         files.read(path)
 
 
-def test_what_is_no_file(files: AgentFiles, tmp_path: Path) -> None:
+def test_a_folder_or_pipe_is_refused_as_a_file(files: AgentFiles, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "", "missing"):
         with pytest.raises(RequestError) as refused:
@@ -89,7 +89,7 @@ def test_what_is_no_file(files: AgentFiles, tmp_path: Path) -> None:
         files.write(str(tmp_path / "pipe"), "text")
 
 
-def test_bounds_of_files(files: AgentFiles, tmp_path: Path) -> None:
+def test_files_over_the_size_limit_are_refused(files: AgentFiles, tmp_path: Path) -> None:
     big = tmp_path / "big"
     with big.open("wb") as file:
         file.truncate(MAX_FILE + 1)
@@ -103,7 +103,7 @@ def test_bounds_of_files(files: AgentFiles, tmp_path: Path) -> None:
         files.read(str(tmp_path / "binary"))
 
 
-def test_a_shorter_text_takes_the_place_of_a_longer(files: AgentFiles, tmp_path: Path) -> None:
+def test_a_shorter_text_replaces_a_longer_one(files: AgentFiles, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a long text")
     files.write(str(tmp_path / "file"), "short")
     assert (tmp_path / "file").read_text() == "short"
@@ -135,26 +135,26 @@ async def test_a_terminal(box: Machine) -> None:
     assert results == ["6789abcdef"]
 
 
-async def test_a_terminal_that_is_killed(box: Machine) -> None:
+async def test_a_killed_terminal_has_a_signal(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     running, ended = await answer_to(agent, "terminal-kill")
     assert running is None
     assert ended == {"signal": "SIGKILL"}
 
 
-async def test_more_terminals_than_there_may_be(box: Machine) -> None:
+async def test_a_terminal_over_the_limit_is_refused(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert await answer_to(agent, f"terminal-many {MAX_TERMINALS + 2}") == [2]
     assert len(running_in(box.folder / "home")) > MAX_TERMINALS
 
 
-async def test_more_terminals_at_once_than_there_may_be(box: Machine) -> None:
+async def test_terminals_over_the_limit_at_once_are_refused(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     assert await answer_to(agent, f"terminal-rush {MAX_TERMINALS + 20}") == [20]
 
 
 @pytest.mark.parametrize("how", ["released", "kept"])
-async def test_what_a_command_leaves_behind_ends_with_its_terminal(box: Machine, how: str) -> None:
+async def test_processes_of_a_command_end_with_its_terminal(box: Machine, how: str) -> None:
     agent = await box.launch(kind="scripted")
     assert await answer_to(agent, f"terminal-leaves {how}") == [{"exitCode": 0}]
     if how == "released":
@@ -163,7 +163,7 @@ async def test_what_a_command_leaves_behind_ends_with_its_terminal(box: Machine,
     assert not running_in(box.folder / "home")
 
 
-async def test_a_terminal_that_is_being_opened_when_all_are_closed(tmp_path: Path) -> None:
+async def test_a_terminal_that_starts_while_all_are_closed_is_ended(tmp_path: Path) -> None:
     terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     opening = asyncio.create_task(terminals.create("sleep 300", [], {}, None, None))
     await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_a_terminal_that_is_being_opened_when_all_are_closed(tmp_path: Pat
         await terminals.create("sleep 300", [], {}, None, None)
 
 
-async def test_a_terminal_that_its_agent_releases_while_all_are_closed(tmp_path: Path) -> None:
+async def test_a_release_while_all_terminals_are_closed_succeeds(tmp_path: Path) -> None:
     terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     names = [await terminals.create("echo out; sleep 300", [], {}, None, None) for _ in range(2)]
     await until(lambda: all(terminals.text(name) == "out\n" for name in names))
@@ -189,7 +189,7 @@ async def test_a_terminal_that_its_agent_releases_while_all_are_closed(tmp_path:
     assert [terminals.text(name) for name in names] == ["out\n", "out\n"]
 
 
-async def test_terminals_whose_first_close_is_cancelled(tmp_path: Path) -> None:
+async def test_terminals_are_ended_although_their_first_close_is_cancelled(tmp_path: Path) -> None:
     terminals = AgentTerminals(str(tmp_path), {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
     await terminals.create("exec sleep 300", [], {}, None, None)
     await terminals.create("exec sleep 300", [], {}, None, None)

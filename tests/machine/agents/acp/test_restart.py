@@ -10,7 +10,7 @@ from tests.machine.agents.acp.conftest import provider_file
 from tests.machine.agents.machine import Agent, Machine, running_in, until
 
 
-async def test_a_session_goes_on_with_the_same_chat(box: Machine) -> None:
+async def test_a_restored_session_has_the_same_chat(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     for word in ("hello", "chunks", "tool"):
         await agent.turn(word)
@@ -41,7 +41,7 @@ def updates(agent: Agent) -> list[str]:
     [(["--no-load"], ""), ([], "reopens = false")],
     ids=["it does not offer to", "its file says that it must not"],
 )
-async def test_an_agent_that_cannot_open_an_earlier_session(
+async def test_a_session_ends_if_its_agent_cannot_open_it_again(
     box: Machine, flags: list[str], more: str
 ) -> None:
     provider_file(box.folder, *flags, more=more)
@@ -69,7 +69,9 @@ async def test_an_agent_that_cannot_open_an_earlier_session(
     [(["--no-load"], ""), ([], "reopens = false")],
     ids=["it does not offer to", "its file says that it must not"],
 )
-async def test_an_agent_that_cannot_be_resumed(box: Machine, flags: list[str], more: str) -> None:
+async def test_a_session_is_not_resumable_if_its_agent_cannot_open_it_again(
+    box: Machine, flags: list[str], more: str
+) -> None:
     provider_file(box.folder, *flags, more=more)
     await box.stop()
     await box.start()
@@ -84,7 +86,7 @@ async def test_an_agent_that_cannot_be_resumed(box: Machine, flags: list[str], m
     assert (refused.value.status, refused.value.code) == (409, "NOT_RESUMABLE")
 
 
-async def test_a_resume_of_what_the_agent_has_forgotten(box: Machine) -> None:
+async def test_a_resume_fails_if_the_agent_has_forgotten_the_session(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("hello")
     await box.sessions.ending.stop(StopCli(cli_type="scripted"))
@@ -98,7 +100,7 @@ async def test_a_resume_of_what_the_agent_has_forgotten(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:
+async def test_a_restored_session_that_the_agent_has_forgotten_ends(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("hello")
     await box.stop()
@@ -109,7 +111,7 @@ async def test_a_session_that_the_agent_has_forgotten(box: Machine) -> None:
     assert len(await agent.messages()) == 2
 
 
-async def test_its_directory_is_gone(box: Machine) -> None:
+async def test_a_restored_session_ends_if_its_directory_is_gone(box: Machine) -> None:
     other = box.folder / "other"
     other.mkdir()
     agent = await box.launch(other, kind="scripted")
@@ -119,7 +121,7 @@ async def test_its_directory_is_gone(box: Machine) -> None:
     assert "is no longer there" in agent.error
 
 
-async def test_a_link_has_taken_the_place_of_its_directory(box: Machine) -> None:
+async def test_a_restored_session_ends_if_a_link_has_replaced_its_directory(box: Machine) -> None:
     other, elsewhere = box.folder / "other", box.folder / "elsewhere"
     other.mkdir()
     elsewhere.mkdir()
@@ -147,7 +149,7 @@ async def test_a_directory_that_was_launched_through_a_link_is_opened_again(box:
     assert answer.endswith("You said: and on")  # after what it repeats late
 
 
-async def test_a_turn_that_was_cut_off(box: Machine) -> None:
+async def test_a_turn_cut_off_by_a_restart_is_an_error(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     message_id = await agent.say("sleep")
     await until(lambda: "agent_message_chunk" in str(agent.evidence()["updates"]))
@@ -163,7 +165,7 @@ async def test_a_turn_that_was_cut_off(box: Machine) -> None:
     assert agent.status == "idle"
 
 
-async def test_what_waited_is_sent_once_the_session_is_open(box: Machine) -> None:
+async def test_queued_messages_are_sent_once_the_session_is_open_again(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("deaf")
     await agent.say("later")
@@ -176,7 +178,7 @@ async def test_what_waited_is_sent_once_the_session_is_open(box: Machine) -> Non
     assert said == ["deaf", "later", "latest"]
 
 
-async def test_stopped_at_any_moment_of_a_restart(box: Machine) -> None:
+async def test_a_stop_at_any_moment_of_a_restart_leaves_no_process(box: Machine) -> None:
     await box.launch(kind="scripted")
     for moment in range(8):
         await box.stop()

@@ -103,7 +103,9 @@ SLOWLY = "Hello from stub, slowly. word1 word2 word3"
 
 
 @pytest.mark.parametrize("record", ["aider", "codex", "gemini", "opencode"])
-def test_the_text_on_the_screen_of_an_agent_that_writes(record: RecordName, tmp_path: Path) -> None:
+def test_the_screen_of_a_writing_agent_gives_the_text_of_its_open_message(
+    record: RecordName, tmp_path: Path
+) -> None:
     rig = OpenMessageRig(tmp_path, record)
     (text,) = rig.message.texts((CAPTURES / record / "generating.txt").read_text()).values()
     assert text.startswith(SLOWLY)
@@ -111,7 +113,9 @@ def test_the_text_on_the_screen_of_an_agent_that_writes(record: RecordName, tmp_
 
 @pytest.mark.parametrize("record", ["claude", "codex", "gemini", "opencode"])
 @pytest.mark.parametrize("state", ["waiting_llm", "approval"])
-def test_an_agent_that_writes_nothing_now(record: RecordName, state: str, tmp_path: Path) -> None:
+def test_a_screen_without_an_answer_has_no_open_message(
+    record: RecordName, state: str, tmp_path: Path
+) -> None:
     capture = CAPTURES / record / f"{state}.txt"
     if not capture.exists():
         return
@@ -120,7 +124,7 @@ def test_an_agent_that_writes_nothing_now(record: RecordName, state: str, tmp_pa
     assert not any("word" in text for text in texts.values())
 
 
-def test_the_complete_message_has_the_id_of_its_text(rig: OpenMessageRig) -> None:
+def test_a_complete_message_gets_the_id_of_its_open_message(rig: OpenMessageRig) -> None:
     (first,) = rig.shows(HELLO, "", "● One")
     assert rig.shows(HELLO, "", "● One", "", "  - two") == {first: "One\n\n- two"}
     rig.transcript.answer("I think", is_thought=True)
@@ -132,7 +136,7 @@ def test_the_complete_message_has_the_id_of_its_text(rig: OpenMessageRig) -> Non
     assert rig.shows(HELLO, "", "● One", "", "  - two", "  - three") == {}
 
 
-def test_each_message_of_a_turn_has_an_id_of_its_own(rig: OpenMessageRig) -> None:
+def test_each_message_of_a_turn_gets_its_own_id(rig: OpenMessageRig) -> None:
     (first,) = rig.shows(HELLO, "● I will use a tool.")
     rig.transcript.answer("I will use a tool.")
     assert rig.shows(HELLO, "● I will use a tool.", "● Bash(echo hi)", "  ⎿  hi") == {}
@@ -156,14 +160,14 @@ def test_a_message_that_was_never_recorded_gives_its_id_to_no_other(rig: OpenMes
     assert first not in rig.ids()
 
 
-def test_the_answer_before_is_not_written_now(rig: OpenMessageRig) -> None:
+def test_the_answer_before_a_prompt_is_not_an_open_message(rig: OpenMessageRig) -> None:
     """The screen shows it until the agent has drawn the next message of the user."""
     rig.transcript.answer("# One\n\ntwo")
     rig.transcript.prompt("again")
     assert rig.shows("● One", "", "  two") == {}
 
 
-def test_a_message_that_is_longer_than_the_screen(rig: OpenMessageRig) -> None:
+def test_an_open_message_longer_than_the_screen_is_joined(rig: OpenMessageRig) -> None:
     lines = [f"line {number}" for number in range(1, 60)]
     rest = [f"  {line}" for line in lines[1:]]
     (first,) = rig.shows("● line 1", *rest[:20])
@@ -197,7 +201,7 @@ def test_a_wait_of_aider_is_not_the_answer(moving: str, tmp_path: Path) -> None:
     assert rig.message.texts("> hello\n\nThe answer\n") != {}
 
 
-def test_whose_beginning_was_not_seen_is_not_sent(rig: OpenMessageRig) -> None:
+def test_an_open_message_whose_beginning_was_not_shown_is_not_reported(rig: OpenMessageRig) -> None:
     assert rig.shows("  line 20", "  line 21") == {}
 
 

@@ -66,19 +66,21 @@ async def terminal(tmp_path: Path) -> Terminal:
     return Terminal(tmp_path)
 
 
-async def test_what_keeps_a_message_from_being_a_command_is_not_there(terminal: Terminal) -> None:
+async def test_the_guard_of_a_message_is_not_part_of_the_chat(terminal: Terminal) -> None:
     terminal.scrollback.add_sent_message("msg_1", "!exit")
     terminal.shows("> \u2060!exit", "I will not.")
     assert terminal.chat() == [("user", "!exit"), ("assistant", "I will not.")]
 
 
-async def test_a_message_line_by_line_is_one_message(terminal: Terminal) -> None:
+async def test_a_message_typed_line_by_line_is_one_message(terminal: Terminal) -> None:
     terminal.scrollback.add_sent_message("msg_1", "one\n\n!two")
     terminal.shows("> !multi 1", "one", "", "\u2060!two", "!end 1", "Two lines.")
     assert terminal.chat() == [("user", "one\n\n!two"), ("assistant", "Two lines.")]
 
 
-async def test_only_what_is_read_off_the_terminal_is_marked_as_such(terminal: Terminal) -> None:
+async def test_only_messages_read_off_the_terminal_have_the_source_screen(
+    terminal: Terminal,
+) -> None:
     terminal.scrollback.add_sent_message("msg_1", "hello")
     terminal.shows("> hello", "One", "  two")
     terminal.chat()
@@ -87,7 +89,7 @@ async def test_only_what_is_read_off_the_terminal_is_marked_as_such(terminal: Te
     assert [m.source for m in terminal.scrollback.messages()] == [None, "screen"]
 
 
-async def test_the_text_that_is_being_written_has_the_id_of_its_message(
+async def test_the_text_being_written_has_the_id_of_its_later_message(
     terminal: Terminal,
 ) -> None:
     terminal.scrollback.add_sent_message("msg_1", "hello")
@@ -104,7 +106,7 @@ async def test_the_text_that_is_being_written_has_the_id_of_its_message(
     assert terminal.scrollback.open_texts(terminal.lines) == {}
 
 
-async def test_whose_text_is_being_written_is_unknown_after_typing_in_the_terminal(
+async def test_no_text_is_open_after_typing_in_the_terminal(
     terminal: Terminal,
 ) -> None:
     terminal.shows("> typed", "answer")
@@ -115,7 +117,7 @@ async def test_whose_text_is_being_written_is_unknown_after_typing_in_the_termin
     assert terminal.scrollback.open_texts(terminal.lines[-2:]) == {}  # the rest has scrolled off
 
 
-async def test_a_question_is_taken_out(terminal: Terminal) -> None:
+async def test_a_question_and_its_answer_are_left_out_of_the_chat(terminal: Terminal) -> None:
     terminal.shows("Let me see.")
     terminal.asks("Tool: ls", "", "Sure? [y/N]:", said="I use a tool. ")
     terminal.answered(" y")
@@ -125,7 +127,7 @@ async def test_a_question_is_taken_out(terminal: Terminal) -> None:
     ]
 
 
-async def test_a_message_that_quotes_its_question_stays(terminal: Terminal) -> None:
+async def test_a_message_that_quotes_its_question_is_kept(terminal: Terminal) -> None:
     """As in a Python console: the question stands in the line that was typed, too."""
     terminal.scrollback.add_sent_message("msg_1", "input('y or n?') and None")
     terminal.shows("> input('y or n?') and None")
@@ -134,7 +136,7 @@ async def test_a_message_that_quotes_its_question_stays(terminal: Terminal) -> N
     assert terminal.chat() == [("user", "input('y or n?') and None")]
 
 
-async def test_questions_are_taken_out_over_a_restart(terminal: Terminal) -> None:
+async def test_questions_are_left_out_after_a_restart(terminal: Terminal) -> None:
     for number in range(3):
         terminal.asks(f"Number {number}?", "y/n:")
         terminal.open()
@@ -143,14 +145,14 @@ async def test_questions_are_taken_out_over_a_restart(terminal: Terminal) -> Non
     assert terminal.chat() == [("assistant", "answer 0\nanswer 1\nanswer 2")]
 
 
-async def test_a_question_that_the_agent_has_taken_away_itself(terminal: Terminal) -> None:
+async def test_a_question_that_the_agent_has_removed_changes_nothing(terminal: Terminal) -> None:
     terminal.asks("Sure?", "y/n:")
     del terminal.lines[-2:]
     terminal.shows("done")
     assert terminal.chat() == [("assistant", "done")]
 
 
-async def test_a_question_that_is_not_at_the_end_any_more(terminal: Terminal) -> None:
+async def test_a_question_that_is_not_at_the_end_is_not_recorded(terminal: Terminal) -> None:
     terminal.shows("Sure? y", "done")
     terminal.scrollback.add_question(terminal.lines, "Sure?")
     assert terminal.chat() == [("assistant", "Sure? y\ndone")]

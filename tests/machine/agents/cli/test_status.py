@@ -84,7 +84,7 @@ class Case:
             pass
 
 
-def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_again() -> None:
+def test_a_question_whose_call_has_ended_is_not_reported_again_while_it_is_shown() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
     case.transcript.asks = ["first/1"]  # Gemini notes a refusal down, then draws
@@ -96,14 +96,14 @@ def test_a_question_whose_call_is_over_before_it_is_off_the_screen_is_not_asked_
     assert case.sees(WORKS) is None
 
 
-def test_nor_is_one_that_a_person_has_answered_in_the_terminal() -> None:
+def test_a_question_answered_in_the_terminal_is_not_reported_again() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
     case.transcript.asks = ["first/1"]
     assert case.sees(ASKS) is None
 
 
-def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
+def test_an_answered_question_that_is_still_shown_is_followed_by_generating() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
     case.answers()
@@ -113,7 +113,7 @@ def test_while_it_is_on_its_way_off_the_screen_the_turn_goes_on() -> None:
     assert case.status(ASKS) == ["generating"]
 
 
-def test_nor_is_one_that_is_drawn_once_more_on_its_way() -> None:
+def test_an_answered_question_that_is_drawn_again_is_not_reported() -> None:
     case = Case("first/0")
     assert case.sees(ASKS)
     case.answers()
@@ -133,7 +133,7 @@ def test_a_piece_of_a_dialog_that_is_being_removed_is_not_a_question() -> None:
     assert case.status(WORKS) == ["generating"]
 
 
-def test_nor_is_one_of_a_dialog_that_is_being_drawn() -> None:
+def test_a_half_drawn_dialog_is_reported_once_it_is_complete() -> None:
     case = Case("first/0")
     assert case.status(WORKS) == ["generating", "generating"]
     assert case.status(PIECE) == []
@@ -143,11 +143,11 @@ def test_nor_is_one_of_a_dialog_that_is_being_drawn() -> None:
     assert case.status(ASKS) == ["waiting_approval"]
 
 
-def test_the_question_of_a_restored_agent_is_told_at_the_first_look() -> None:
+def test_the_question_of_a_restored_agent_is_reported_at_the_first_poll() -> None:
     assert Case("first/0").status(ASKS) == ["waiting_approval"]
 
 
-def test_one_that_stays_is_another_one_with_the_same_words() -> None:
+def test_an_equal_question_after_the_grace_period_is_a_new_action() -> None:
     case = Case("first/0")
     first = case.sees(ASKS)
     case.transcript.asks = ["first/1"]
@@ -159,7 +159,7 @@ def test_one_that_stays_is_another_one_with_the_same_words() -> None:
     assert case.sees(ASKS) == second
 
 
-def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
+def test_an_equal_question_in_the_next_turn_is_reported_at_once() -> None:
     case = Case("first/0")
     first = case.sees(ASKS)
     case.answers()
@@ -169,7 +169,7 @@ def test_the_same_one_in_the_next_turn_is_told_at_once() -> None:
     assert case.sees(ASKS) not in {None, first}
 
 
-def test_a_question_is_the_same_one_after_a_screen_that_was_half_drawn() -> None:
+def test_a_question_keeps_its_id_after_a_half_drawn_screen() -> None:
     case = Case()
     first = case.sees(TRUST)
     assert first is not None
@@ -177,7 +177,7 @@ def test_a_question_is_the_same_one_after_a_screen_that_was_half_drawn() -> None
     assert case.sees(TRUST) == first
 
 
-def test_a_turn_is_over_once_the_record_has_what_a_person_typed() -> None:
+def test_a_typed_turn_is_over_once_the_transcript_has_its_message() -> None:
     case = Case()
     case.transcript.does = "idle"
     assert case.status(RESTS)[-1] == "idle"
@@ -188,7 +188,7 @@ def test_a_turn_is_over_once_the_record_has_what_a_person_typed() -> None:
     assert case.status(RESTS) == ["generating", "idle"]
 
 
-def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
+def test_a_turn_without_a_message_is_over_after_the_wait_for_the_transcript() -> None:
     case = Case()
     case.transcript.does = "idle"
     case.status(RESTS)
@@ -199,7 +199,7 @@ def test_nor_does_it_wait_for_ever_for_what_is_no_message() -> None:
     assert case.status(RESTS) == ["idle"]
 
 
-def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
+def test_a_turn_whose_message_is_in_the_transcript_is_over_at_once() -> None:
     case = Case()
     case.transcript.does = "idle"
     case.status(RESTS)
@@ -209,7 +209,7 @@ def test_a_turn_that_the_record_knew_of_is_over_at_once() -> None:
     assert case.status(RESTS) == ["idle"]
 
 
-def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
+def test_quiet_before_a_message_does_not_end_its_turn() -> None:
     """Claude Code writes no end of a turn that was interrupted; only the quiet screen tells."""
     case = Case()
     assert case.status(WORKS)[-1] == "generating"
@@ -223,7 +223,7 @@ def test_the_quiet_after_a_turn_does_not_end_the_next_one() -> None:
     assert case.status(RESTS) == ["idle"]
 
 
-def test_a_turn_that_failed_before_a_resume_is_no_error_of_the_resumed_agent() -> None:
+def test_a_failure_before_a_resume_is_not_reported_after_it() -> None:
     case = Case(resumed_after=1)
     case.transcript.does, case.transcript.failure = "idle", "the model was away"
     assert case.status(RESTS)[-1] == "idle"
