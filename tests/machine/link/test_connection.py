@@ -5,38 +5,26 @@ import base64
 import hashlib
 import random
 import uuid
-from contextlib import closing
-from pathlib import Path
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from outrider.contract.backoff import Backoff
 from outrider.contract.commands import CommandType, Result
-from outrider.contract.events import Refused
 from outrider.contract.frames import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     Acknowledge,
-    AcknowledgeRefusals,
     Cancel,
-    Change,
     CloseCode,
-    Command,
     CommandResult,
     Event,
     Goodbye,
     Hello,
-    Refusal,
-    Snapshot,
-    Welcome,
 )
-from outrider.contract.limits import TokenBucket
-from outrider.contract.link.outbox import Outbox
 from outrider.contract.link.terminals import WINDOW, Data, Open, decode
 from outrider.contract.link.terminals import encode as encode_terminal
-from outrider.contract.resources import Provider, Workspace
+from outrider.contract.resources import Workspace
 from outrider.machine.facts import describe_machine
 from outrider.machine.link.connection import SocketTiming
 from outrider.machine.link.journal import Journal
@@ -70,21 +58,6 @@ async def test_it_says_hello_with_its_token_and_all_that_runs(
     assert hello.last_event == 1
 
 
-async def test_nothing_but_the_hello_before_the_welcome(
-    machine: Machine, service: ScriptedService
-) -> None:
-    machine.start()
-    peer = await service.connection()
-    await peer.hear(Hello)
-    machine.change(session("a", "while it waits"))
-    machine.outbox.event(agent_event("evt_1"))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await peer.socket.recv()
-    await peer.say(Welcome(protocol=1, version="1", daemon_id="machine_1", nickname="box"))
-    assert (await peer.hear(Change)).sessions == [session("a", "while it waits")]
-
-
 async def test_a_service_that_sends_no_welcome_is_left(
     machine: Machine, service: ScriptedService
 ) -> None:
@@ -111,94 +84,6 @@ async def test_the_token_is_never_in_the_log(machine: Machine, service: Scripted
 # What goes out
 
 
-async def test_a_session_that_changes_often_is_told_as_it_is_now(
-    machine: Machine, service: ScriptedService
-) -> None:
-    peer = await connected(machine, service)
-    for index in range(1000):
-        machine.change(session("a", str(index)))
-        machine.change(session("b", str(index)))
-    machine.outbox.session_removed("b")
-    change = await peer.hear(Change)
-    assert change.sessions == [session("a", "999")]
-    assert change.removed == ["b"]
-
-
-async def test_a_change_is_told_before_the_result_that_it_led_to(
-    machine: Machine, service: ScriptedService
-) -> None:
-    async def busy(payload: object, deadline: float) -> Result:
-        machine.change(session("a", "busy"))
-        return Result()
-
-    machine.handlers[CommandType.AGENT_STATUS] = busy
-    peer = await connected(machine, service)
-    for index in range(20):
-        await peer.say(status_query(f"cmd_{index}"))
-    frame_names: list[str] = []
-    for _ in range(20):
-        await peer.hear(CommandResult)
-    for frame in peer.received[1:]:
-        frame_names.append(type(frame).__name__)
-        if isinstance(frame, CommandResult):
-            assert "Change" in frame_names
-    assert frame_names[0] == "Change"
-
-
-async def test_what_a_hello_tells_is_not_told_again(
-    machine: Machine, service: ScriptedService
-) -> None:
-    machine.start()
-    peer = await service.connection()
-    await peer.hear(Hello)
-    machine.woken.clear()
-    await peer.socket.close(CloseCode.GOING_AWAY)
-    await eventually(lambda: len(machine.waits) == 1)
-    machine.change(session("a"))
-    machine.woken.set()
-    peer = await service.connection()
-    assert (await peer.welcome()).sessions == [session("a")]
-    await peer.say(status_query("cmd_1"))
-    await peer.hear(CommandResult)
-    assert [type(frame) for frame in peer.received] == [Hello, CommandResult]
-
-
-async def test_the_machines_figures_are_told_from_time_to_time(
-    machine: Machine, service: ScriptedService
-) -> None:
-    peer = await connected(machine, service, SocketTiming(report_interval=0.05))
-    change = await peer.hear(Change)
-    assert change.machine is not None
-    assert change.machine.total_mem > 0
-    codex = Provider(
-        type="codex",
-        category="cli",
-        display_name="Codex",
-        installed=True,
-        path="/usr/bin/codex",
-        verified=True,
-    )
-    machine.providers = [codex]
-    assert (await peer.hear(Snapshot)).providers == [codex]
-
-
-async def test_what_an_agent_shows_is_cut_to_what_the_service_takes(
-    machine: Machine, service: ScriptedService
-) -> None:
-    """A title of any length must not have the service close the connection."""
-    machine.sessions["a"] = session("a", "x" * 100_000)
-    machine.start()
-    peer = await service.connection()
-    (reported,) = (await peer.welcome()).sessions
-    assert reported.title == "x" * 1023 + "…"
-    machine.change(session("a", "two\nlines\x1b[2J"))
-    (reported,) = (await peer.hear(Change)).sessions
-    assert reported.title == "two�lines�[2J"
-    machine.outbox.event(msgspec.structs.replace(agent_event("evt_1"), message="y" * 10_000))
-    message = (await peer.hear(Event)).event.message
-    assert message == "y" * 4095 + "…"
-
-
 async def test_a_directory_that_is_not_utf8_is_told_all_the_same(
     machine: Machine, service: ScriptedService
 ) -> None:
@@ -211,38 +96,6 @@ async def test_a_directory_that_is_not_utf8_is_told_all_the_same(
 
 
 # Commands
-
-
-async def test_a_result_goes_only_where_its_command_came_from(
-    machine: Machine, service: ScriptedService
-) -> None:
-    opened, entered = asyncio.Event(), asyncio.Event()
-
-    async def slow(payload: object, deadline: float) -> Result:
-        entered.set()
-        await opened.wait()
-        return Result()
-
-    machine.handlers[CommandType.STOP_CLI] = slow
-    first = await connected(machine, service)
-    await first.say(
-        Command(
-            id="cmd_old",
-            command="stop_cli",
-            payload=msgspec.Raw(b'{"cliType":"codex"}'),
-            timeout_ms=9000,
-        )
-    )
-    await entered.wait()
-    first.socket.transport.abort()
-    second = await service.connection()
-    await second.welcome()
-    opened.set()
-    await second.say(
-        Command(id="cmd_new", command="nothing", payload=msgspec.Raw(b"{}"), timeout_ms=9000)
-    )
-    assert (await second.hear(CommandResult)).id == "cmd_new"
-    assert [type(frame) for frame in second.received] == [Hello, CommandResult]
 
 
 async def test_reads_are_cancelled_by_a_cancel_and_by_the_end_of_the_connection(
@@ -291,22 +144,6 @@ async def test_it_comes_back_whenever_the_service_does(
     assert (await peer.welcome()).sessions == [session("a", "newer")]
     await peer.say(status_query("cmd_1"))
     assert (await peer.hear(CommandResult)).id == "cmd_1"
-
-
-async def test_the_waits_grow_and_begin_anew_after_a_good_connection(
-    machine: Machine, service: ScriptedService
-) -> None:
-    service.status = 503
-    machine.start(SocketTiming(stable_after=0))
-    await eventually(lambda: len(machine.waits) >= 8)
-    assert machine.waits[:8] == [1, 2, 4, 8, 16, 30, 30, 30]
-    service.status = None
-    peer = await service.connection()
-    await peer.welcome()
-    machine.waits.clear()
-    await peer.socket.close(CloseCode.DISCONNECTED)
-    await service.connection()
-    assert machine.waits == [1]
 
 
 def test_a_wait_is_all_chance() -> None:
@@ -374,24 +211,6 @@ async def test_a_refusal_for_good_ends_it_with_what_to_do(
     assert service.connections == 1
 
 
-async def test_a_welcome_of_another_version_ends_it(
-    machine: Machine, service: ScriptedService
-) -> None:
-    machine.start()
-    peer = await service.connection()
-    await peer.say(Welcome(protocol=2, version="9", daemon_id="machine_1", nickname="box"))
-    assert (await machine.refused()).code == CloseCode.UNSUPPORTED_VERSION
-
-
-async def test_a_forced_disconnect_is_followed_by_a_reconnect(
-    machine: Machine, service: ScriptedService
-) -> None:
-    peer = await connected(machine, service)
-    await peer.socket.close(CloseCode.DISCONNECTED, "from the dashboard")
-    await (await service.connection()).welcome()
-    assert machine.waits == [1]
-
-
 @pytest.mark.parametrize(
     "code", [CloseCode.BAD_FRAME, CloseCode.TOO_MUCH_STATE, CloseCode.TOO_MANY_EVENTS]
 )
@@ -404,29 +223,6 @@ async def test_the_log_says_which_limit_was_broken(
         await (await service.connection()).welcome()
     (log,) = [log for log in logs if log["log_level"] == "error"]
     assert (log["code"], log["reason"]) == (code, "A machine may report 1000 sessions at the most")
-
-
-@pytest.mark.parametrize(("asked_ms", "wait"), [(30_000, 15.0), (0, 1.0), (86_400_000, 300.0)])
-async def test_a_goodbye_says_within_what_time_to_come_back(
-    machine: Machine, service: ScriptedService, asked_ms: int, wait: float
-) -> None:
-    peer = await connected(machine, service)
-    machine.woken.clear()
-    await peer.say(Goodbye(reason="maintenance", reconnect_ms=asked_ms))
-    await peer.socket.close(CloseCode.GOING_AWAY)
-    machine.woken.set()
-    await service.connection()
-    assert machine.waits == [wait]
-
-
-async def test_a_goodbye_instead_of_a_welcome(machine: Machine, service: ScriptedService) -> None:
-    machine.start()
-    peer = await service.connection()
-    await peer.hear(Hello)
-    await peer.say(Goodbye(reason="The service is stopping", reconnect_ms=8000))
-    await peer.socket.close(CloseCode.GOING_AWAY)
-    await (await service.connection()).welcome()
-    assert machine.waits == [4.0]
 
 
 @pytest.mark.parametrize(
@@ -452,16 +248,6 @@ async def test_an_oversize_frame_ends_the_connection_and_not_the_link(
     await peer.socket.send("x" * (MAX_FRAME_BYTES + 1))
     assert await peer.closed() == 1009
     await (await service.connection()).welcome()
-
-
-async def test_an_unknown_frame_is_ignored(machine: Machine, service: ScriptedService) -> None:
-    machine.start()
-    peer = await service.connection()
-    await peer.socket.send('{"type": "news", "of": "later versions"}')
-    await peer.welcome()
-    await peer.socket.send('{"type": "news"}')
-    await peer.say(status_query("cmd_1"))
-    assert (await peer.hear(CommandResult)).id == "cmd_1"
 
 
 async def test_a_silent_service_is_noticed(machine: Machine, nothing_left: object) -> None:
@@ -550,93 +336,6 @@ async def test_events_are_told_again_until_they_are_acknowledged(
     assert await numbers(peer, 1) == [(3, "evt_c")]
     await peer.say(Acknowledge(seq=3))
     await eventually(lambda: journal.events(0, 10) == [])
-
-
-async def test_an_acknowledgement_deletes_only_what_was_told(
-    machine: Machine, service: ScriptedService, journal: Journal
-) -> None:
-    for index in range(3):
-        machine.outbox.event(agent_event(f"evt_{index}"))
-    machine.outbox.resume(1)
-    machine.outbox.events_acknowledged(2**53 - 1)  # no event was sent yet
-    assert len(journal.events(0, 10)) == 3
-    peer = await connected(machine, service)
-    assert len(await numbers(peer, 3)) == 3
-    await peer.say(Acknowledge(seq=2**53 - 1))
-    await eventually(lambda: journal.events(0, 10) == [])
-
-
-async def test_many_events_are_replayed_in_order(
-    machine: Machine, service: ScriptedService
-) -> None:
-    for index in range(1, 501):
-        machine.outbox.event(agent_event(f"evt_{index}"))
-    peer = await connected(machine, service)
-    assert await numbers(peer, 500) == [(i, f"evt_{i}") for i in range(1, 501)]
-
-
-async def test_a_flood_of_events_is_spread_over_time(
-    machine: Machine, service: ScriptedService, journal: Journal
-) -> None:
-    """The service takes so many at once; the others wait, and commands do not wait for them."""
-    machine.outbox = Outbox(journal, allowance=TokenBucket(rate=2, burst=100))
-    for index in range(1, 106):
-        machine.outbox.event(agent_event(f"evt_{index}"))
-    peer = await connected(machine, service)
-    await numbers(peer, 100)
-    await peer.say(status_query("cmd_1"))
-    await peer.hear(CommandResult)
-    sequence = [frame.seq for frame in peer.received if isinstance(frame, Event)]
-    assert sequence == list(range(1, len(sequence) + 1))
-    assert len(sequence) < 105
-    assert (await numbers(peer, 105 - len(sequence)))[-1] == (105, "evt_105")
-
-
-# RefusalSink
-
-
-def refused(target: str) -> Refused:
-    return Refused(session_id="s", action="agent.fs_read_refused", target=target, timestamp=1)
-
-
-async def targets(peer: Peer, count: int) -> list[str]:
-    return [(await peer.hear(Refusal)).refused.target for _ in range(count)]
-
-
-async def test_refusals_are_told_again_until_they_are_acknowledged(
-    machine: Machine, service: ScriptedService, journal: Journal
-) -> None:
-    machine.outbox.refused(refused("/a"))
-    peer = await connected(machine, service)
-    machine.outbox.refused(refused("/b"))
-    first = await peer.hear(Refusal)
-    assert first.refused == refused("/a")
-    assert await targets(peer, 1) == ["/b"]
-    await peer.say(AcknowledgeRefusals(seq=first.seq))
-    await eventually(lambda: len(journal.refusals(0, 10)) == 1)
-    peer.socket.transport.abort()
-    peer = await service.connection()
-    await peer.welcome()
-    again = await peer.hear(Refusal)
-    assert again.refused.target == "/b"
-    await peer.say(AcknowledgeRefusals(seq=again.seq))
-    await eventually(lambda: journal.refusals(0, 10) == [])
-    machine.outbox.refused(refused("/c"))
-    assert (await peer.hear(Refusal)).seq > again.seq
-
-
-async def test_a_service_that_acknowledges_no_refusals_is_no_harm(
-    machine: Machine, service: ScriptedService, tmp_path: Path
-) -> None:
-    with closing(Journal(tmp_path / "small.db", max_refusals=100)) as journal:
-        machine.outbox = Outbox(journal)
-        for index in range(150):
-            machine.outbox.refused(refused(str(index)))
-        peer = await connected(machine, service)
-        assert await targets(peer, 100) == [str(index) for index in range(50, 150)]
-        machine.outbox.event(agent_event("evt_a"))
-        assert (await peer.hear(Event)).seq == 1
-        await machine.close()
 
 
 # Terminals

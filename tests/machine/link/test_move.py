@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from outrider.contract.commands import CommandType, Result
@@ -10,7 +9,6 @@ from outrider.contract.frames import (
     Acknowledge,
     Change,
     CloseCode,
-    Command,
     CommandResult,
     Event,
     Goodbye,
@@ -110,21 +108,6 @@ async def test_everything_goes_out_over_the_new_one_whichever_asked(
     assert handler.cut == 0
 
 
-async def test_a_command_that_comes_over_both_is_done_once(
-    machine: Machine, service: ScriptedService
-) -> None:
-    handler = Handler(machine)
-    older = await connected(machine, service)
-    newer = await moved(older, service)
-    await older.say(status_query("cmd_1"))
-    await newer.say(status_query("cmd_1"))
-    await newer.say(status_query("cmd_2"))
-    handler.let.set()
-    result_ids = {(await newer.hear(CommandResult)).id for _ in range(2)}
-    assert result_ids == {"cmd_1", "cmd_2"}
-    assert handler.begun == 2
-
-
 async def test_nothing_goes_out_between_the_hello_and_its_welcome_and_nothing_is_lost(
     machine: Machine, service: ScriptedService
 ) -> None:
@@ -139,55 +122,6 @@ async def test_nothing_goes_out_between_the_hello_and_its_welcome_and_nothing_is
     await newer.say(machine.welcome())
     assert (await newer.hear(Change)).sessions == [session("a")]
     assert (await newer.hear(CommandResult)).id == "cmd_1"
-
-
-async def test_a_new_connection_that_fails_leaves_the_old_one_in_service(
-    machine: Machine, service: ScriptedService
-) -> None:
-    handler, older = await at_work(machine, service, "cmd_1")
-    await older.say(GOODBYE)
-    newer = await service.connection()
-    await newer.hear(Hello)
-    handler.let.set()
-    machine.woken.clear()
-    await newer.socket.close(CloseCode.GOING_AWAY)
-    assert (await older.hear(CommandResult)).id == "cmd_1"
-    machine.woken.set()
-    await (await service.connection()).welcome()
-    assert machine.waits == [4.0, 1.0]
-    assert handler.cut == 0
-
-
-async def test_while_none_can_be_made_it_is_tried_with_growing_waits(
-    machine: Machine, service: ScriptedService
-) -> None:
-    older = await connected(machine, service)
-    service.status = 503
-    await older.say(GOODBYE)
-    await eventually(lambda: len(machine.waits) >= 4)
-    assert machine.waits[:4] == [4.0, 1.0, 2.0, 4.0]
-    await answered(older, "cmd_1")
-    service.status = None
-    newer = await service.connection()
-    await newer.welcome()
-    await answered(newer, "cmd_2")
-
-
-async def test_an_old_connection_that_ends_before_the_hello_is_a_loss(
-    machine: Machine, service: ScriptedService
-) -> None:
-    handler, older = await at_work(machine, service, "cmd_1")
-    machine.woken.clear()
-    await older.say(GOODBYE)
-    await eventually(lambda: machine.waits == [4.0])
-    await older.socket.close(CloseCode.GOING_AWAY)
-    await eventually(lambda: handler.cut == 1)
-    machine.woken.set()
-    newer = await service.connection()
-    await newer.welcome()
-    await newer.say(Command(id="n", command="none", payload=msgspec.Raw(b"{}"), timeout_ms=9000))
-    assert (await newer.hear(CommandResult)).id == "n"
-    assert machine.waits == [4.0]
 
 
 @pytest.mark.parametrize("welcomed", [False, True])
@@ -231,29 +165,6 @@ async def test_the_new_one_is_replaced_by_somebody_else(
     assert (await machine.refused()).code == CloseCode.REPLACED
 
 
-async def test_replaced_by_a_hello_that_came_to_nothing_it_connects_again(
-    machine: Machine, service: ScriptedService
-) -> None:
-    older = await connected(machine, service)
-    await older.say(GOODBYE)
-    newer = await service.connection()
-    await newer.hear(Hello)
-    await older.socket.close(CloseCode.REPLACED)
-    newer.socket.transport.abort()
-    await (await service.connection()).welcome()
-
-
-async def test_a_refusal_of_the_new_connection_is_one(
-    machine: Machine, service: ScriptedService
-) -> None:
-    older = await connected(machine, service)
-    await older.say(GOODBYE)
-    newer = await service.connection()
-    await newer.socket.close(CloseCode.UNAUTHORIZED)
-    assert (await machine.refused()).code == CloseCode.UNAUTHORIZED
-    assert await older.closed() == CloseCode.GOING_AWAY
-
-
 async def test_an_old_connection_that_nobody_closes_is_left(
     machine: Machine, service: ScriptedService
 ) -> None:
@@ -279,25 +190,6 @@ async def test_events_go_on_behind_the_acknowledged_one(
     await eventually(lambda: [seq for seq, _ in journal.events(0, 9)] == [3])
     await newer.say(Acknowledge(seq=3))
     await eventually(lambda: journal.events(0, 9) == [])
-
-
-async def test_it_moves_as_often_as_it_is_asked(machine: Machine, service: ScriptedService) -> None:
-    first = await connected(machine, service)
-    second = await moved(first, service)
-    third = await moved(second, service)
-    for number, peer in enumerate((first, second, third)):
-        await peer.say(status_query(f"cmd_{number}"))
-        assert (await third.hear(CommandResult)).id == f"cmd_{number}"
-
-
-async def test_a_goodbye_without_a_time_moves_nothing(
-    machine: Machine, service: ScriptedService
-) -> None:
-    peer = await connected(machine, service)
-    await peer.say(Goodbye(reason="The service is stopping"))
-    await answered(peer, "cmd_1")
-    assert machine.waits == []
-    assert service.connections == 1
 
 
 @pytest.mark.parametrize("state", ["before the hello", "before the welcome", "moved"])

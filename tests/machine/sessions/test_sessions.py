@@ -124,42 +124,6 @@ async def test_messages_wait_while_the_agent_is_generating_and_go_in_order(desk:
     assert not (await session.send(SendChat(message="after"))).queued
 
 
-async def test_the_queue_outlives_the_daemon(desk: Desk) -> None:
-    session = await desk.launch()
-    await session.send(SendChat(message="now"))
-    await session.send(SendChat(message="later"))
-    await desk.sessions.ending.detach()
-    desk.journal.close()
-    assert desk.agent.detached
-    assert not desk.agent.closed
-    desk.open()
-    await desk.sessions.launcher.restore()
-    await until(lambda: desk.agent.submitted == ["later"])
-
-
-async def test_a_message_that_was_sent_before_a_turn_began_is_the_first_of_the_queue(
-    desk: Desk,
-) -> None:
-    session = await desk.launch()
-    desk.agent.is_ready.clear()
-    first, second = [
-        asyncio.create_task(session.send(SendChat(message=text))) for text in ("first", "second")
-    ]
-    assert (await second).queued
-    desk.agent.see("generating")  # a person has typed something
-    desk.agent.is_ready.set()
-    assert (await first).queued
-    assert [one.text for one in session.queue().messages] == ["first", "second"]
-    assert desk.agent.submitted == []
-    await desk.sessions.ending.detach()
-    desk.journal.close()
-    desk.open()
-    await desk.sessions.launcher.restore()
-    await until(lambda: desk.agent.submitted == ["first"])
-    desk.agent.see("idle")
-    await until(lambda: desk.agent.submitted == ["first", "second"])
-
-
 async def test_the_queue_is_listed_and_outlives_the_daemon(desk: Desk) -> None:
     session = await desk.launch()
     assert session.queue().messages == []
@@ -227,82 +191,6 @@ async def test_interrupt(desk: Desk) -> None:
     assert resolved.answer is None  # nobody answered it
 
 
-async def test_a_queued_message_that_is_not_taken_waits_for_the_next_idle(desk: Desk) -> None:
-    session = await desk.launch()
-    await session.send(SendChat(message="first"))
-    await session.send(SendChat(message="second"))
-    desk.agent.refuse = ApiError(500, "not now")
-    desk.agent.see("idle")
-    await asyncio.sleep(0)
-    desk.agent.see("generating")
-    await until(lambda: desk.agent.refused == 1)
-    desk.agent.refuse = None
-    desk.agent.see("idle")
-    await until(lambda: desk.agent.submitted == ["first", "second"])
-
-
-async def test_of_two_answers_at_once_one_wins(desk: Desk) -> None:
-    session = await desk.launch()
-    desk.agent.ask("act_1")
-    desk.agent.gate.clear()
-    first = asyncio.create_task(session.resolve(ResolveAction(action="approve")))
-    await asyncio.sleep(0)
-    second = await refused(session.resolve(ResolveAction(action="reject", action_id="act_1")))
-    assert second.status == 409
-    desk.agent.ask("act_1")  # a screen that is older than the answer
-    third = await refused(session.resolve(ResolveAction(action="approve")))
-    assert (third.status, third.code) == (409, "NO_PENDING_ACTION")
-    desk.agent.gate.set()
-    assert (await first).action_id == "act_1"
-    assert desk.agent.answered == [("act_1", "1")]
-
-
-async def test_an_answer_that_had_no_effect_can_be_given_again(desk: Desk) -> None:
-    session = await desk.launch()
-    desk.agent.ask("act_1")
-    desk.agent.refuse = ApiError(500, "the agent did not react")
-    assert (await refused(session.resolve(ResolveAction(action="approve")))).status == 500
-    desk.agent.refuse = None
-    assert session.status == "waiting_approval"
-    resolved = await session.resolve(ResolveAction(action="reject"))
-    assert (resolved.option_id, desk.agent.answered) == ("3", [("act_1", "3")])
-
-
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (ResolveAction(action="approve", option_id="3"), 400),
-        (ResolveAction(action="approve", option_id="9"), 400),
-        (ResolveAction(action="approve", action_id="act_0"), 409),
-        (ResolveAction(action="approve", agent_type="somebody"), 404),
-    ],
-)
-async def test_answers_that_do_not_fit(desk: Desk, request_: ResolveAction, status: int) -> None:
-    session = await desk.launch()
-    desk.agent.ask("act_1")
-    assert (await refused(session.resolve(request_))).status == status
-    assert desk.agent.answered == []
-
-
-async def test_an_option_can_be_named(desk: Desk) -> None:
-    session = await desk.launch()
-    desk.agent.ask("act_1")
-    await session.resolve(ResolveAction(action="approve", option_id="2"))
-    assert desk.agent.answered == [("act_1", "2")]
-
-
-async def test_no_message_while_the_agent_asks_or_is_gone(desk: Desk) -> None:
-    session = await desk.launch()
-    desk.agent.ask("act_1")
-    error = await refused(session.send(SendChat(message="hello")))
-    assert (error.status, error.code) == (409, "APPROVAL_PENDING")
-    desk.agent.see("error", error="It has ended", gone=True)
-    error = await refused(session.send(SendChat(message="hello")))
-    assert error.status == 500
-    assert "It has ended" in error.message
-    await until(lambda: desk.sessions.ended.get(session.record.id) is not None)
-
-
 async def test_each_turn_has_its_events(desk: Desk) -> None:
     await desk.launch()
     desk.agent.see("generating")
@@ -340,16 +228,6 @@ async def test_nothing_is_told_twice_over_a_restart(desk: Desk) -> None:
     desk.agent.see("generating")
     desk.agent.see("idle")
     assert desk.names() == ["generating_started", "waiting_approval", "generating_completed"]
-
-
-async def test_an_agent_found_generating_had_its_turn_announced_or_is_announced(desk: Desk) -> None:
-    await desk.launch()
-    await desk.sessions.ending.detach()
-    desk.journal.close()
-    desk.provider.next_first = Observation(status="generating")
-    desk.open()
-    await desk.sessions.launcher.restore()
-    assert desk.names() == ["generating_started"]
 
 
 async def test_targets(desk: Desk) -> None:
