@@ -10,7 +10,7 @@ frames together.
 """
 
 from enum import IntEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Raw
@@ -232,17 +232,10 @@ class _Kind(msgspec.Struct):
     protocol: Any = None  # of an unknown kind, it may be anything
 
 
+_FrameT = TypeVar("_FrameT")
 _from_daemon: msgspec.json.Decoder[FromDaemon] = msgspec.json.Decoder(FromDaemon)
 _from_service: msgspec.json.Decoder[FromService] = msgspec.json.Decoder(FromService)
 _kind = msgspec.json.Decoder(_Kind)
-_encoder = msgspec.json.Encoder()
-
-_DAEMON_KINDS: Final = frozenset(
-    {"hello", "snapshot", "change", "result", "event", "refusal", "delta", "goodbye"}
-)
-_SERVICE_KINDS: Final = frozenset(
-    {"welcome", "command", "cancel", "ack", "noted", "deltas", "goodbye"}
-)
 
 
 def close_reason(text: str) -> str:
@@ -252,7 +245,7 @@ def close_reason(text: str) -> str:
 
 def encode(frame: Frame) -> bytes:
     """Return the frame as the bytes of one WebSocket text message (UTF-8 JSON)."""
-    return _encoder.encode(frame)
+    return msgspec.json.encode(frame)
 
 
 def decode_from_daemon(data: bytes | str) -> FromDaemon | None:
@@ -261,24 +254,12 @@ def decode_from_daemon(data: bytes | str) -> FromDaemon | None:
     Raises:
         DecodeError: `data` is not a frame.
     """
-    try:
-        return _from_daemon.decode(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        _raise_unless_unknown(data, _DAEMON_KINDS, error)
-        return None
+    return _decode(_from_daemon, FromDaemon, data)
 
 
 def decode_from_service(data: bytes | str) -> FromService | None:
-    """Return the service's frame, or None for an unknown kind.
-
-    Raises:
-        DecodeError: `data` is not a frame.
-    """
-    try:
-        return _from_service.decode(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        _raise_unless_unknown(data, _SERVICE_KINDS, error)
-        return None
+    """Return the service's frame, as `decode_from_daemon` does."""
+    return _decode(_from_service, FromService, data)
 
 
 def hello_protocol(data: bytes | str) -> int | None:
@@ -293,14 +274,20 @@ def hello_protocol(data: bytes | str) -> int | None:
     return kind.protocol if kind.type == "hello" and type(kind.protocol) is int else None
 
 
-def _raise_unless_unknown(data: bytes | str, known: frozenset[str], cause: Exception) -> None:
-    """Raise an error unless `data` is a frame of an unknown kind; called after a failed decode."""
+def _decode(
+    decoder: msgspec.json.Decoder[_FrameT], kinds: Any, data: bytes | str
+) -> _FrameT | None:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        cause = error
     try:
         kind = _kind.decode(data).type
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"Not a frame: {error}") from error
-    if kind in known:
+    if any(kind == frame.__struct_config__.tag for frame in get_args(kinds)):
         raise DecodeError(f"Not a valid {kind!r} frame: {_explanation(cause)}") from cause
+    return None  # a frame of a newer version
 
 
 def _explanation(error: Exception) -> str:

@@ -291,10 +291,10 @@ class MachineLink:
 
     def deadline(self, now: float) -> float | None:
         """Return when to call `tick`; None while nothing is due at any time."""
-        deadlines = [one.deadline for one in self._connections.values()]
+        deadlines = [connection.deadline for connection in self._connections.values()]
         if self._current is not None:
             deadlines += [self._report_at, self._outbox.next_at(now)]
-        return min((one for one in deadlines if one is not None), default=None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
     def current(self) -> int | None:

@@ -382,11 +382,10 @@ class ReportBudget:
         report = fitted(report)
         self._used = json_bytes(report.machine) + json_bytes(report.providers)
         self._sizes.clear()
-        latest_first = sorted(report.sessions, key=lambda one: one.last_activity_at, reverse=True)
-        fitting = {
-            one.id: one for session in latest_first if (one := self.fit(session)) is not None
-        }
-        sessions = [fitting[one.id] for one in report.sessions if one.id in fitting]
+        # The sessions used last get the room first; the report keeps their order.
+        latest_first = sorted(report.sessions, key=lambda s: s.last_activity_at, reverse=True)
+        fitting = {session.id: self.fit(session) for session in latest_first}
+        sessions = [fit for session in report.sessions if (fit := fitting[session.id]) is not None]
         return Snapshot(machine=report.machine, providers=report.providers, sessions=sessions)
 
     def fit(self, session: Session) -> Session | None:

@@ -130,9 +130,9 @@ class Journal:
         self._db = sqlite3.connect(path, isolation_level=None)
         # Damaged text has to be readable, so that its record can be set aside.
         self._db.text_factory = lambda data: data.decode(errors="replace")
-        (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
+        (damage,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if damage != "ok":
+            raise sqlite3.DatabaseError(damage)
         self._db.execute("PRAGMA journal_mode = WAL")
         # A killed process loses nothing by this; a power failure may lose the last transactions,
         # but no part of one.
@@ -304,10 +304,10 @@ class Journal:
         """Return the keys and records of a table; set aside records that cannot be read."""
         key, column = _COLUMNS[table]
         query = f"SELECT rowid, {key}, {column} FROM {table} {where}"  # noqa: S608  # constants
-        found = []
+        records = []
         for row_id, name, data in self._db.execute(query, values).fetchall():
             try:
-                found.append((name, msgspec.json.decode(data, type=kind)))
+                records.append((name, msgspec.json.decode(data, type=kind)))
             except _UNREADABLE as error:
                 self._set_aside(table, row_id, name, data)
                 _log.error(
@@ -316,7 +316,7 @@ class Journal:
                     record=name,
                     error=str(error),
                 )
-        return found
+        return records
 
     def _set_aside(self, table: _Table, row_id: int, name: object, data: object) -> None:
         with self._transaction():

@@ -41,8 +41,8 @@ class ChatCursor(NamedTuple):
 def parse_cursor(text: str) -> ChatCursor:
     """Return the cursor that a client has sent; whether its messages exist is not checked."""
     turn, separator, message = text.partition(_SEPARATOR)
-    known = None if turn == _START else turn
-    return ChatCursor(known, message if separator else known)
+    turn_id = None if turn == _START else turn
+    return ChatCursor(turn_id, message if separator else turn_id)
 
 
 def messages_of_turn(

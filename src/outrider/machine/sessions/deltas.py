@@ -60,7 +60,7 @@ class Deltas:
         if watch is None:
             return
         texts = self._open_texts()
-        self._revisions = {one: self._revisions.get(one, 0) for one in texts}
+        self._revisions = {message_id: self._revisions.get(message_id, 0) for message_id in texts}
         sent = {} if watch != self._watch else self._sent
         self._watch, self._sent = watch, {}
         for message_id, text in texts.items():

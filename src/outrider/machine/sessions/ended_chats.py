@@ -79,7 +79,7 @@ class EndedChats:
         """
         oldest = now - self._limits.days * 86_400_000
         sizes = self._sizes()
-        used, newest_first = 0, sorted(ends, key=lambda one: ends[one], reverse=True)
+        used, newest_first = 0, sorted(ends, key=lambda session_id: ends[session_id], reverse=True)
         for count, session_id in enumerate(newest_first):
             used += sizes[session_id]
             is_old = ends[session_id] < oldest
