@@ -1305,12 +1305,12 @@ export interface components {
             success: boolean;
             /**
              * @description The id that the message will have in the chat; null if only controls were changed.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             messageId: string | null;
             /**
              * @description The session that received it.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -1326,7 +1326,7 @@ export interface components {
             queued: boolean;
             /**
              * @description The cursor for `after` of `GET …/wait`, to wait for the turn that this message begins; null if only controls were changed.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             cursor: string | null;
         };
@@ -1334,7 +1334,7 @@ export interface components {
         Account: {
             /**
              * @description The account's id.
-             * @example acct_01kan5vrt1f9m8x0c4kq7w2hbe
+             * @example acct_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -1346,7 +1346,7 @@ export interface components {
             /**
              * @description What was used of the plan this month.
              * @example {
-             *       "month": "2025-11",
+             *       "month": "month",
              *       "calls": 1,
              *       "limit": 20
              *     }
@@ -1368,9 +1368,9 @@ export interface components {
              * @description The keys that work: all of them for a session, its own for a key.
              * @example [
              *       {
-             *         "id": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
-             *         "name": "ci",
-             *         "prefix": "ork_3fKz",
+             *         "id": "key_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "name": "build",
+             *         "prefix": "prefix",
              *         "scopes": [
              *           "agent:control"
              *         ],
@@ -1384,7 +1384,7 @@ export interface components {
             /**
              * @description Who is logged in; null for an API key.
              * @example {
-             *       "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
+             *       "id": "account_user_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "email": "ada@example.org"
              *     }
              */
@@ -1394,7 +1394,7 @@ export interface components {
         Usage: {
             /**
              * @description The month.
-             * @example 2025-11
+             * @example month
              */
             month: string;
             /**
@@ -1445,17 +1445,17 @@ export interface components {
         KeyView: {
             /**
              * @description The key's id.
-             * @example key_01kan5w2h8eqbt4s0gq3v2m1yd
+             * @example key_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description What the key is called.
-             * @example ci
+             * @example build
              */
             name: string;
             /**
              * @description The beginning of the key.
-             * @example ork_3fKz
+             * @example prefix
              */
             prefix: string;
             /**
@@ -1485,7 +1485,7 @@ export interface components {
         AccountUser: {
             /**
              * @description The user's id.
-             * @example user_01kan5vrt2e6sa3j5s0gq3v2m1
+             * @example account_user_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -1503,7 +1503,7 @@ export interface components {
             cursor: string;
             /**
              * @description The event's id: the same in a webhook's delivery.
-             * @example evt_01kan6a5d2fzq8h7w0m3x9r4ct
+             * @example account_event_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -1524,12 +1524,12 @@ export interface components {
             daemonId: string;
             /**
              * @description The session's id. Not with `machine:*`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string;
             /**
              * @description The session's target id, which names it exactly. Not with `machine:*`.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetId?: string;
             /**
@@ -1544,14 +1544,13 @@ export interface components {
             ideType?: string;
             /**
              * @description The length of the turn in seconds. Only with `agent:generating_completed`.
-             * @example 12.5
+             * @example 1
              */
             duration?: number;
             /**
              * @description What is specific to this kind of event.
              * @example {
-             *       "chatTitle": "Fix the tests",
-             *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+             *       "name": {}
              *     }
              */
             payload: Record<string, never>;
@@ -1560,7 +1559,7 @@ export interface components {
         ActionOption: {
             /**
              * @description The option's id, for `optionId`.
-             * @example 1
+             * @example action_option_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -1584,12 +1583,12 @@ export interface components {
             success: boolean;
             /**
              * @description The target id of exactly this session.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -1613,9 +1612,9 @@ export interface components {
              * @example {
              *       "items": [
              *         {
-             *           "id": "model",
-             *           "label": "Model",
-             *           "value": "opus"
+             *           "id": "summary_item_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *           "label": "label",
+             *           "value": "value"
              *         }
              *       ]
              *     }
@@ -1625,14 +1624,13 @@ export interface components {
              * @description The settings of the agent that can be changed, such as its mode.
              * @example [
              *       {
-             *         "id": "mode",
-             *         "label": "Model",
+             *         "id": "control_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "label": "label",
              *         "type": "select",
              *         "options": [
-             *           "default",
-             *           "plan"
+             *           "options"
              *         ],
-             *         "value": "plan"
+             *         "value": "value"
              *       }
              *     ]
              */
@@ -1641,18 +1639,18 @@ export interface components {
              * @description The directory that the agent works in.
              * @example {
              *       "path": "/home/ada/project",
-             *       "name": "project"
+             *       "name": "build"
              *     }
              */
             workspace: components["schemas"]["Workspace"] | null;
             /**
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
-             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Edit parser.py?",
+             *       "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "message": "Write a test for the parser",
              *       "options": [
              *         {
-             *           "id": "1",
+             *           "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "label": "Yes",
              *           "kind": "allow_once"
              *         }
@@ -1660,7 +1658,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ]
              *     }
@@ -1683,9 +1681,9 @@ export interface components {
              * @description The facts.
              * @example [
              *       {
-             *         "id": "model",
-             *         "label": "Model",
-             *         "value": "opus"
+             *         "id": "summary_item_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "label": "label",
+             *         "value": "value"
              *       }
              *     ]
              */
@@ -1695,17 +1693,17 @@ export interface components {
         SummaryItem: {
             /**
              * @description The fact's id.
-             * @example model
+             * @example summary_item_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The label to show before the value.
-             * @example Model
+             * @example label
              */
             label: string;
             /**
              * @description The fact.
-             * @example opus
+             * @example value
              */
             value: string;
         };
@@ -1713,12 +1711,12 @@ export interface components {
         Control: {
             /**
              * @description The control's id, for `controls` of a message.
-             * @example mode
+             * @example control_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The label to show before the value.
-             * @example Model
+             * @example label
              */
             label: string;
             /**
@@ -1730,14 +1728,13 @@ export interface components {
             /**
              * @description The values of a `select`.
              * @example [
-             *       "default",
-             *       "plan"
+             *       "options"
              *     ]
              */
             options: string[];
             /**
              * @description The current value: text for a `select`, a boolean for a `toggle`; null if it is not known.
-             * @example plan
+             * @example value
              */
             value: string | boolean | null;
         };
@@ -1750,7 +1747,7 @@ export interface components {
             path: string;
             /**
              * @description The last part of the path.
-             * @example project
+             * @example build
              */
             name: string;
         };
@@ -1758,19 +1755,19 @@ export interface components {
         PendingAction: {
             /**
              * @description The action's id, for `actionId`; it does not change while the question is the same.
-             * @example act_01kan67m4pf9et8r2c6h1d5v0x
+             * @example act_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The agent's question.
-             * @example Edit parser.py?
+             * @example Write a test for the parser
              */
             message: string;
             /**
              * @description The possible answers.
              * @example [
              *       {
-             *         "id": "1",
+             *         "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "label": "Yes",
              *         "kind": "allow_once"
              *       }
@@ -1782,7 +1779,7 @@ export interface components {
              * @example [
              *       {
              *         "path": "src/parser.py",
-             *         "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         "patch": "patch"
              *       }
              *     ]
              */
@@ -1797,11 +1794,7 @@ export interface components {
             path: string;
             /**
              * @description The changes as a unified patch; empty if they are not known. A line that begins with `\ [outrider:` says that the rest is left out.
-             * @example --- a/src/parser.py
-             *     +++ b/src/parser.py
-             *     @@ -7,1 +7,1 @@
-             *     -    return None
-             *     +    return tree
+             * @example patch
              */
             patch: string;
         };
@@ -1814,7 +1807,7 @@ export interface components {
             type: string;
             /**
              * @description The agent's name, as the IDE shows it.
-             * @example Claude
+             * @example build
              */
             name: string;
             /**
@@ -1829,11 +1822,11 @@ export interface components {
             /**
              * @description The question, with the options to answer it.
              * @example {
-             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Edit parser.py?",
+             *       "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "message": "Write a test for the parser",
              *       "options": [
              *         {
-             *           "id": "1",
+             *           "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "label": "Yes",
              *           "kind": "allow_once"
              *         }
@@ -1841,7 +1834,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ]
              *     }
@@ -1849,12 +1842,12 @@ export interface components {
             action: components["schemas"]["PendingAction"];
             /**
              * @description The target id of the session, for the answer.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetId: string;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -1871,7 +1864,7 @@ export interface components {
              * @description The directory that the agent works in.
              * @example {
              *       "path": "/home/ada/project",
-             *       "name": "project"
+             *       "name": "build"
              *     }
              */
             workspace: components["schemas"]["Workspace"] | null;
@@ -1898,11 +1891,11 @@ export interface components {
              * @example [
              *       {
              *         "action": {
-             *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *           "message": "Edit parser.py?",
+             *           "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *           "message": "Write a test for the parser",
              *           "options": [
              *             {
-             *               "id": "1",
+             *               "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *               "label": "Yes",
              *               "kind": "allow_once"
              *             }
@@ -1910,17 +1903,17 @@ export interface components {
              *           "diff": [
              *             {
              *               "path": "src/parser.py",
-             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *               "patch": "patch"
              *             }
              *           ]
              *         },
-             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "type": "claude-code",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
              *         "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "nickname": "laptop",
@@ -1931,7 +1924,7 @@ export interface components {
             approvals: components["schemas"]["Approval"][];
             /**
              * @description What to give as `after` for the next page; absent if this is the last one. A page ends after 4 MiB.
-             * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             cursor?: string;
         };
@@ -1972,7 +1965,7 @@ export interface components {
         AuditRecord: {
             /**
              * @description The record's id, for `before`.
-             * @example aud_01kan6c4t6fzq8h7w0m3x9r4ct
+             * @example aud_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -1982,12 +1975,12 @@ export interface components {
             at: number;
             /**
              * @description The id of the key, user or machine; null for somebody without a valid credential.
-             * @example key_01kan5w2h8eqbt4s0gq3v2m1yd
+             * @example principal
              */
             principal: string | null;
             /**
              * @description The operation's name, or what a machine refused an agent.
-             * @example terminal
+             * @example approve
              */
             action: string;
             /**
@@ -1997,17 +1990,17 @@ export interface components {
             target: string | null;
             /**
              * @description The HTTP status of the answer; 499 where the client disconnected before it.
-             * @example 200
+             * @example 1
              */
             outcome: number;
             /**
              * @description Where the request came from.
-             * @example 203.0.113.9
+             * @example address
              */
             address: string;
             /**
              * @description The request's `X-Request-Id`.
-             * @example 019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26
+             * @example request_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             requestId: string;
         };
@@ -2017,14 +2010,14 @@ export interface components {
              * @description The records.
              * @example [
              *       {
-             *         "id": "aud_01kan6c4t6fzq8h7w0m3x9r4ct",
+             *         "id": "aud_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "at": 1763674272500,
-             *         "principal": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
-             *         "action": "terminal",
+             *         "principal": "principal",
+             *         "action": "approve",
              *         "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
-             *         "outcome": 200,
-             *         "address": "203.0.113.9",
-             *         "requestId": "019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26"
+             *         "outcome": 1,
+             *         "address": "address",
+             *         "requestId": "request_01kan5x8z3e7hr5s0gq3v2m1yd"
              *       }
              *     ]
              */
@@ -2039,7 +2032,7 @@ export interface components {
             path: string;
             /**
              * @description The path that a renamed file has in the base; null for others.
-             * @example src/reader.py
+             * @example old path
              */
             oldPath: string | null;
             /**
@@ -2073,7 +2066,7 @@ export interface components {
             success: boolean;
             /**
              * @description The current branch; null if `HEAD` is detached.
-             * @example topic
+             * @example branch
              */
             branch: string | null;
             /**
@@ -2102,11 +2095,7 @@ export interface components {
             files: components["schemas"]["ChangedFile"][];
             /**
              * @description The changes as a patch of git, with untracked files as new ones; 1 MiB at most.
-             * @example --- a/src/parser.py
-             *     +++ b/src/parser.py
-             *     @@ -7,1 +7,1 @@
-             *     -    return None
-             *     +    return tree
+             * @example patch
              */
             patch: string;
             /**
@@ -2124,12 +2113,12 @@ export interface components {
             success: boolean;
             /**
              * @description The target id of exactly this session.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -2152,7 +2141,7 @@ export interface components {
              * @description The messages, oldest first.
              * @example [
              *       {
-             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+             *         "id": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "index": 1,
              *         "role": "user",
              *         "kind": "text",
@@ -2167,11 +2156,11 @@ export interface components {
             /**
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
-             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Edit parser.py?",
+             *       "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "message": "Write a test for the parser",
              *       "options": [
              *         {
-             *           "id": "1",
+             *           "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "label": "Yes",
              *           "kind": "allow_once"
              *         }
@@ -2179,7 +2168,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ]
              *     }
@@ -2211,7 +2200,7 @@ export interface components {
         Message: {
             /**
              * @description The message's id, for `after`. It never changes.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -2244,7 +2233,7 @@ export interface components {
             /**
              * @description Of a `tool_call` and its `tool_result`, what is known of the call; null of other messages. A call that was read while it ran gets its end later; the result has it.
              * @example {
-             *       "id": "toolu_1",
+             *       "id": "tool_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "kind": "edit",
              *       "title": "Fix the tests",
              *       "status": "completed",
@@ -2252,7 +2241,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ],
              *       "locations": [
@@ -2276,7 +2265,7 @@ export interface components {
         Tool: {
             /**
              * @description The agent's id of the call, which a call and its result share.
-             * @example toolu_1
+             * @example tool_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -2305,7 +2294,7 @@ export interface components {
              * @example [
              *       {
              *         "path": "src/parser.py",
-             *         "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *         "patch": "patch"
              *       }
              *     ]
              */
@@ -2353,12 +2342,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -2411,7 +2400,7 @@ export interface components {
              *       },
              *       "frontendSnapshot": {
              *         "activeConversation": {
-             *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+             *           "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd"
              *         }
              *       },
              *       "redactions": {
@@ -2497,7 +2486,7 @@ export interface components {
              * @description What the client sent.
              * @example {
              *       "activeConversation": {
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd"
              *       }
              *     }
              */
@@ -2580,12 +2569,12 @@ export interface components {
             type: "image";
             /**
              * @description The picture's type.
-             * @example image/png
+             * @example mime type
              */
             mimeType: string;
             /**
              * @description The picture in base64.
-             * @example iVBORw0KGgo=
+             * @example data
              */
             data: string;
         };
@@ -2593,7 +2582,7 @@ export interface components {
         CliEntry: {
             /**
              * @description The target id of the most recently used session of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
              */
             id: string;
             /**
@@ -2603,12 +2592,12 @@ export interface components {
             type: string;
             /**
              * @description The provider's name, for people.
-             * @example Claude Code
+             * @example build
              */
             name: string;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -2626,7 +2615,7 @@ export interface components {
              * @description The directory that the agent works in.
              * @example {
              *       "path": "/home/ada/project",
-             *       "name": "project"
+             *       "name": "build"
              *     }
              */
             workspace: components["schemas"]["Workspace"] | null;
@@ -2668,7 +2657,7 @@ export interface components {
             nickname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
@@ -2680,22 +2669,22 @@ export interface components {
              * @description The running IDEs, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
              *         "type": "jupyterlab",
-             *         "name": "JupyterLab",
+             *         "name": "build",
              *         "cdpConnected": true,
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
              *         "lastActivityAt": 1763674272500,
              *         "agents": [
              *           {
              *             "type": "claude-code",
-             *             "name": "Claude",
+             *             "name": "build",
              *             "status": "waiting_approval"
              *           }
              *         ]
@@ -2707,15 +2696,15 @@ export interface components {
              * @description The running terminal agents, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
              *         "type": "claude-code",
-             *         "name": "Claude Code",
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "name": "build",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
              *         "lastActivityAt": 1763674272500
              *       }
@@ -2757,7 +2746,7 @@ export interface components {
         IdeEntry: {
             /**
              * @description The target id of the most recently used IDE of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab
              */
             id: string;
             /**
@@ -2767,7 +2756,7 @@ export interface components {
             type: string;
             /**
              * @description The provider's name, for people.
-             * @example JupyterLab
+             * @example build
              */
             name: string;
             /**
@@ -2777,7 +2766,7 @@ export interface components {
             cdpConnected: boolean;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
@@ -2795,7 +2784,7 @@ export interface components {
              * @description The directory that is open in the IDE.
              * @example {
              *       "path": "/home/ada/project",
-             *       "name": "project"
+             *       "name": "build"
              *     }
              */
             workspace: components["schemas"]["Workspace"] | null;
@@ -2809,7 +2798,7 @@ export interface components {
              * @example [
              *       {
              *         "type": "claude-code",
-             *         "name": "Claude",
+             *         "name": "build",
              *         "status": "waiting_approval"
              *       }
              *     ]
@@ -2825,26 +2814,26 @@ export interface components {
              *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "hostname": "workshop",
              *         "nickname": "laptop",
-             *         "platform": "linux",
+             *         "platform": "platform",
              *         "cdpConnected": true,
              *         "ides": [
              *           {
-             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
              *             "type": "jupyterlab",
-             *             "name": "JupyterLab",
+             *             "name": "build",
              *             "cdpConnected": true,
-             *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *             "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *             "status": "waiting_approval",
              *             "title": "Fix the tests",
              *             "workspace": {
              *               "path": "/home/ada/project",
-             *               "name": "project"
+             *               "name": "build"
              *             },
              *             "lastActivityAt": 1763674272500,
              *             "agents": [
              *               {
              *                 "type": "claude-code",
-             *                 "name": "Claude",
+             *                 "name": "build",
              *                 "status": "waiting_approval"
              *               }
              *             ]
@@ -2852,15 +2841,15 @@ export interface components {
              *         ],
              *         "clis": [
              *           {
-             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *             "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
              *             "type": "claude-code",
-             *             "name": "Claude Code",
-             *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *             "name": "build",
+             *             "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *             "status": "waiting_approval",
              *             "title": "Fix the tests",
              *             "workspace": {
              *               "path": "/home/ada/project",
-             *               "name": "project"
+             *               "name": "build"
              *             },
              *             "lastActivityAt": 1763674272500
              *           }
@@ -2880,7 +2869,7 @@ export interface components {
         DaemonStatus: {
             /**
              * @description The machine's id: the first part of its target ids.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd
+             * @example daemon_status_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -2895,7 +2884,7 @@ export interface components {
             nickname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
@@ -2907,22 +2896,22 @@ export interface components {
              * @description The running IDEs, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
              *         "type": "jupyterlab",
-             *         "name": "JupyterLab",
+             *         "name": "build",
              *         "cdpConnected": true,
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
              *         "lastActivityAt": 1763674272500,
              *         "agents": [
              *           {
              *             "type": "claude-code",
-             *             "name": "Claude",
+             *             "name": "build",
              *             "status": "waiting_approval"
              *           }
              *         ]
@@ -2934,15 +2923,15 @@ export interface components {
              * @description The running terminal agents, one for each type: the one used last.
              * @example [
              *       {
-             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
              *         "type": "claude-code",
-             *         "name": "Claude Code",
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "name": "build",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
              *         "lastActivityAt": 1763674272500
              *       }
@@ -2978,16 +2967,14 @@ export interface components {
              * @description The hardware and system; null if the machine never connected.
              * @example {
              *       "hostname": "workshop",
-             *       "platform": "linux",
-             *       "arch": "x86_64",
-             *       "release": "6.12.0",
-             *       "cpus": 8,
-             *       "totalMem": 33554432000,
-             *       "freeMem": 21474836480,
+             *       "platform": "platform",
+             *       "arch": "arch",
+             *       "release": "release",
+             *       "cpus": 1,
+             *       "totalMem": 1,
+             *       "freeMem": 1,
              *       "loadavg": [
-             *         0.42,
-             *         0.35,
-             *         0.3
+             *         1
              *       ],
              *       "uptime": 1
              *     }
@@ -2997,26 +2984,26 @@ export interface components {
              * @description Every running agent and IDE.
              * @example [
              *       {
-             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "kind": "cli",
              *         "type": "claude-code",
-             *         "name": "Claude Code",
+             *         "name": "build",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
-             *         "model": "opus",
+             *         "model": "model",
              *         "createdAt": 1763674272500,
              *         "lastActivityAt": 1763674272500,
              *         "pendingAction": {
-             *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *           "message": "Edit parser.py?",
+             *           "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *           "message": "Write a test for the parser",
              *           "options": [
              *             {
-             *               "id": "1",
+             *               "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *               "label": "Yes",
              *               "kind": "allow_once"
              *             }
@@ -3024,7 +3011,7 @@ export interface components {
              *           "diff": [
              *             {
              *               "path": "src/parser.py",
-             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *               "patch": "patch"
              *             }
              *           ]
              *         },
@@ -3033,7 +3020,7 @@ export interface components {
              *         "agents": [
              *           {
              *             "type": "claude-code",
-             *             "name": "Claude",
+             *             "name": "build",
              *             "status": "waiting_approval"
              *           }
              *         ],
@@ -3043,8 +3030,8 @@ export interface components {
              *         "resumable": false,
              *         "notResumable": null,
              *         "worktree": {
-             *           "branch": "topic",
-             *           "path": "/home/ada/project.worktrees/topic",
+             *           "branch": "branch",
+             *           "path": "src/parser.py",
              *           "removed": false,
              *           "created": false
              *         }
@@ -3058,9 +3045,9 @@ export interface components {
              *       {
              *         "type": "claude-code",
              *         "category": "cli",
-             *         "displayName": "Claude Code",
+             *         "displayName": "display name",
              *         "installed": true,
-             *         "path": "/usr/local/bin/claude",
+             *         "path": "src/parser.py",
              *         "verified": true,
              *         "demo": false
              *       }
@@ -3087,40 +3074,38 @@ export interface components {
             hostname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
              * @description The processor's architecture.
-             * @example x86_64
+             * @example arch
              */
             arch: string;
             /**
              * @description The operating system's release.
-             * @example 6.12.0
+             * @example release
              */
             release: string;
             /**
              * @description The number of processors.
-             * @example 8
+             * @example 1
              */
             cpus: number;
             /**
              * @description Bytes of memory.
-             * @example 33554432000
+             * @example 1
              */
             totalMem: number;
             /**
              * @description Bytes of memory that programs can still get.
-             * @example 21474836480
+             * @example 1
              */
             freeMem: number;
             /**
              * @description The load averages over 1, 5 and 15 minutes.
              * @example [
-             *       0.42,
-             *       0.35,
-             *       0.3
+             *       1
              *     ]
              */
             loadavg: number[];
@@ -3134,12 +3119,12 @@ export interface components {
         Session: {
             /**
              * @description The session's id, for `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The target id of exactly this session.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetId: string;
             /**
@@ -3155,7 +3140,7 @@ export interface components {
             type: string;
             /**
              * @description The provider's name, for people.
-             * @example Claude Code
+             * @example build
              */
             name: string;
             /**
@@ -3173,13 +3158,13 @@ export interface components {
              * @description The directory that the agent works in.
              * @example {
              *       "path": "/home/ada/project",
-             *       "name": "project"
+             *       "name": "build"
              *     }
              */
             workspace: components["schemas"]["Workspace"] | null;
             /**
              * @description The model that the agent uses; null if it is not known.
-             * @example opus
+             * @example model
              */
             model: string | null;
             /**
@@ -3195,11 +3180,11 @@ export interface components {
             /**
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
-             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Edit parser.py?",
+             *       "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "message": "Write a test for the parser",
              *       "options": [
              *         {
-             *           "id": "1",
+             *           "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "label": "Yes",
              *           "kind": "allow_once"
              *         }
@@ -3207,7 +3192,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ]
              *     }
@@ -3228,7 +3213,7 @@ export interface components {
              * @example [
              *       {
              *         "type": "claude-code",
-             *         "name": "Claude",
+             *         "name": "build",
              *         "status": "waiting_approval"
              *       }
              *     ]
@@ -3257,14 +3242,14 @@ export interface components {
             resumable: boolean;
             /**
              * @description Why an ended session cannot be continued; null if it can, or is running.
-             * @example Gemini CLI (ACP) cannot open an earlier session again
+             * @example not resumable
              */
             notResumable: string | null;
             /**
              * @description The git worktree that it was launched in; null if it was launched without one.
              * @example {
-             *       "branch": "topic",
-             *       "path": "/home/ada/project.worktrees/topic",
+             *       "branch": "branch",
+             *       "path": "src/parser.py",
              *       "removed": false,
              *       "created": false
              *     }
@@ -3275,12 +3260,12 @@ export interface components {
         Worktree: {
             /**
              * @description The branch that was checked out in it.
-             * @example topic
+             * @example branch
              */
             branch: string;
             /**
              * @description Its absolute path on the machine. The session's directory is this one, or inside it.
-             * @example /home/ada/project.worktrees/topic
+             * @example src/parser.py
              */
             path: string;
             /**
@@ -3309,7 +3294,7 @@ export interface components {
             category: "acp" | "cli" | "ide";
             /**
              * @description The name, for people.
-             * @example Claude Code
+             * @example display name
              */
             displayName: string;
             /**
@@ -3319,7 +3304,7 @@ export interface components {
             installed: boolean;
             /**
              * @description Where its program was found; null if it is not installed.
-             * @example /usr/local/bin/claude
+             * @example src/parser.py
              */
             path: string;
             /**
@@ -3347,7 +3332,7 @@ export interface components {
             success: boolean;
             /**
              * @description The id of what was deleted.
-             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             * @example deleted_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
         };
@@ -3361,9 +3346,9 @@ export interface components {
             /**
              * @description The delivery after its first attempt.
              * @example {
-             *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *       "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-             *       "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+             *       "id": "dlv_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "event": "agent:generating_started",
              *       "status": "failed",
              *       "statusCode": 204,
@@ -3392,17 +3377,17 @@ export interface components {
         Delivery: {
             /**
              * @description The delivery's id.
-             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             * @example dlv_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The webhook's id.
-             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             webhookId: string;
             /**
              * @description The event's id: the same in every delivery of the event.
-             * @example evt_01kan6a5d2fzq8h7w0m3x9r4ct
+             * @example evt_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             eventId: string;
             /**
@@ -3476,17 +3461,17 @@ export interface components {
         DeliveryDetails: {
             /**
              * @description The delivery's id.
-             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             * @example delivery_details_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The webhook's id.
-             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             webhookId: string;
             /**
              * @description The event's id: the same in every delivery of the event.
-             * @example evt_01kan6a5d2fzq8h7w0m3x9r4ct
+             * @example evt_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             eventId: string;
             /**
@@ -3558,7 +3543,7 @@ export interface components {
             /**
              * @description The request's headers, those of the newest attempt. The signature differs in each attempt and is not stored.
              * @example {
-             *       "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
+             *       "name": "request headers"
              *     }
              */
             requestHeaders: {
@@ -3566,7 +3551,7 @@ export interface components {
             };
             /**
              * @description The request's body, the same in every attempt.
-             * @example {"event": "agent:generating_completed"}
+             * @example request body
              */
             requestBody: string;
         };
@@ -3576,9 +3561,9 @@ export interface components {
              * @description The deliveries.
              * @example [
              *       {
-             *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-             *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-             *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+             *         "id": "dlv_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "event": "agent:generating_started",
              *         "status": "failed",
              *         "statusCode": 204,
@@ -3605,7 +3590,7 @@ export interface components {
             deliveries: components["schemas"]["Delivery"][];
             /**
              * @description What to give as `before` for the next page; absent if there is none. A page ends after `limit` deliveries, or before that after 4 MiB.
-             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             cursor?: string;
         };
@@ -3623,12 +3608,12 @@ export interface components {
             userCode: string;
             /**
              * @description Where the user enters the code.
-             * @example https://outrider.example.org/device
+             * @example verification uri
              */
             verificationUri: string;
             /**
              * @description The same page, with the code filled in.
-             * @example https://outrider.example.org/device?code=WDJB-MJHT
+             * @example verification uri complete
              */
             verificationUriComplete: string;
             /**
@@ -3672,9 +3657,9 @@ export interface components {
              * @description What it has, in the order of the names; 2,000 at most.
              * @example [
              *       {
-             *         "name": "parser.py",
+             *         "name": "build",
              *         "type": "file",
-             *         "size": 1204
+             *         "size": 1
              *       }
              *     ]
              */
@@ -3689,7 +3674,7 @@ export interface components {
         FileEntry: {
             /**
              * @description Its name.
-             * @example parser.py
+             * @example build
              */
             name: string;
             /**
@@ -3700,7 +3685,7 @@ export interface components {
             type: "dir" | "file" | "link";
             /**
              * @description The size of a file in bytes; of others, 0.
-             * @example 1204
+             * @example 1
              */
             size: number;
         };
@@ -3721,7 +3706,7 @@ export interface components {
             hostname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
@@ -3754,7 +3739,7 @@ export interface components {
             daemonId: string;
             /**
              * @description The token that opens the machine's connection. It is shown this once.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example token
              */
             token: string;
             /**
@@ -3767,7 +3752,7 @@ export interface components {
         ErrorBody: {
             /**
              * @description What went wrong and what to do about it, for people.
-             * @example The field `message` is missing
+             * @example The receiver did not answer within 10 s
              */
             error: string;
             /**
@@ -3780,7 +3765,7 @@ export interface components {
              * @example [
              *       {
              *         "path": "message",
-             *         "message": "the field `message` is missing"
+             *         "message": "Write a test for the parser"
              *       }
              *     ]
              */
@@ -3801,7 +3786,7 @@ export interface components {
             path: string;
             /**
              * @description What is wrong with it.
-             * @example the field `message` is missing
+             * @example Write a test for the parser
              */
             message: string;
         };
@@ -3812,18 +3797,17 @@ export interface components {
              * @example [
              *       {
              *         "cursor": "0000000000000042",
-             *         "id": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+             *         "id": "account_event_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "event": "agent:generating_started",
              *         "timestamp": 1763674272500,
              *         "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-             *         "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "ideId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
              *         "ideType": "claude-code",
-             *         "duration": 12.5,
+             *         "duration": 1,
              *         "payload": {
-             *           "chatTitle": "Fix the tests",
-             *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+             *           "name": {}
              *         }
              *       }
              *     ]
@@ -3855,7 +3839,7 @@ export interface components {
             path: string;
             /**
              * @description Its size in bytes.
-             * @example 1204
+             * @example 1
              */
             size: number;
             /**
@@ -3883,12 +3867,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -3915,7 +3899,7 @@ export interface components {
         LastDelivery: {
             /**
              * @description The delivery's id.
-             * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+             * @example last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -3955,7 +3939,7 @@ export interface components {
             dir?: string | null;
             /**
              * @description The model to use, by the agent's own name for it.
-             * @example opus
+             * @example model
              */
             model?: string | null;
         };
@@ -3994,7 +3978,7 @@ export interface components {
             dir?: string | null;
             /**
              * @description The model for the IDE's chat, by the IDE's own name for it.
-             * @example opus
+             * @example model
              */
             model?: string | null;
         };
@@ -4028,18 +4012,18 @@ export interface components {
             dir?: string | null;
             /**
              * @description The model to use, by the agent's own name for it.
-             * @example opus
+             * @example model
              */
             model?: string | null;
             /**
              * @description The id of an ended session of this type to continue, in place of a new one. It keeps its id, directory, model and chat. Not together with `dir`, `model` or `worktree`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example resume
              */
             resume?: string | null;
             /**
              * @description A git worktree of the repository around `dir` to launch the agent in. Not for IDEs.
              * @example {
-             *       "branch": "topic"
+             *       "branch": "branch"
              *     }
              */
             worktree?: components["schemas"]["NewWorktree"] | null;
@@ -4048,7 +4032,7 @@ export interface components {
         NewWorktree: {
             /**
              * @description The branch that is checked out in it. It is created if it does not exist. If it has a worktree already, the session is launched in that.
-             * @example topic
+             * @example branch
              */
             branch: string;
             /**
@@ -4066,17 +4050,17 @@ export interface components {
             success: boolean;
             /**
              * @description The target id of the most recently used session of this type.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId: string;
             /**
              * @description The target id of exactly this session.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionTargetId: string;
             /**
@@ -4101,7 +4085,7 @@ export interface components {
         LinkRequest: {
             /**
              * @description The token: the part of the link after `#once=`.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example token
              */
             token: string;
         };
@@ -4109,7 +4093,7 @@ export interface components {
         LoggedIn: {
             /**
              * @description The session's token, for `Authorization: Bearer`.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example token
              */
             token: string;
             /**
@@ -4125,8 +4109,8 @@ export interface components {
             /**
              * @description Who logged in.
              * @example {
-             *       "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
-             *       "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+             *       "id": "user_view_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "accountId": "acct_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "email": "ada@example.org"
              *     }
              */
@@ -4136,12 +4120,12 @@ export interface components {
         UserView: {
             /**
              * @description The user's id.
-             * @example user_01kan5vrt2e6sa3j5s0gq3v2m1
+             * @example user_view_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
              * @description The user's account.
-             * @example acct_01kan5vrt1f9m8x0c4kq7w2hbe
+             * @example acct_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             accountId: string;
             /**
@@ -4172,7 +4156,7 @@ export interface components {
             hostname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
@@ -4229,7 +4213,7 @@ export interface components {
         PasswordChange: {
             /**
              * @description The current password.
-             * @example a password of your own
+             * @example current
              */
             current: string;
             /**
@@ -4250,7 +4234,7 @@ export interface components {
         PasswordReset: {
             /**
              * @description The token of the link.
-             * @example Zm9yIGV4YW1wbGUgb25seQ
+             * @example token
              */
             token: string;
             /**
@@ -4268,23 +4252,23 @@ export interface components {
             success: boolean;
             /**
              * @description The picture's format.
-             * @example png
+             * @example jpeg
              * @enum {unknown}
              */
             format: "jpeg" | "png";
             /**
              * @description The picture's width in pixels.
-             * @example 1280
+             * @example 1
              */
             width: number;
             /**
              * @description The picture's height in pixels.
-             * @example 800
+             * @example 1
              */
             height: number;
             /**
              * @description The picture in base64.
-             * @example iVBORw0KGgo=
+             * @example data
              */
             data: string;
         };
@@ -4299,7 +4283,7 @@ export interface components {
              * @description The messages, 16 at most.
              * @example [
              *       {
-             *         "messageId": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+             *         "messageId": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "text": "Write a test for the parser",
              *         "createdAt": 1763674272500
              *       }
@@ -4311,7 +4295,7 @@ export interface components {
         QueuedMessage: {
             /**
              * @description The id that the message will have in the chat.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             messageId: string;
             /**
@@ -4334,12 +4318,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4354,12 +4338,12 @@ export interface components {
             limit?: number | null;
             /**
              * @description The id of a message: return only those after it.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             after?: string | null;
             /**
              * @description The id of a message: return only those before it.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             before?: string | null;
         };
@@ -4382,7 +4366,7 @@ export interface components {
         ReplacedMachine: {
             /**
              * @description The machine's id.
-             * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd
+             * @example replaced_machine_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -4421,12 +4405,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4442,12 +4426,12 @@ export interface components {
             action: "approve" | "reject";
             /**
              * @description The action to resolve. Without it, the one that is pending.
-             * @example act_01kan67m4pf9et8r2c6h1d5v0x
+             * @example act_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             actionId?: string | null;
             /**
              * @description The option to choose. Without it, the first one that means `action` once.
-             * @example 1
+             * @example option_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             optionId?: string | null;
         };
@@ -4481,12 +4465,12 @@ export interface components {
             action: "approve" | "reject";
             /**
              * @description The action that was resolved.
-             * @example act_01kan67m4pf9et8r2c6h1d5v0x
+             * @example act_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             actionId: string;
             /**
              * @description The option that was chosen.
-             * @example 1
+             * @example option_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             optionId: string;
             /**
@@ -4541,12 +4525,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4556,7 +4540,7 @@ export interface components {
             agentType?: string | null;
             /**
              * @description The width of the picture in pixels. Without it, the window's own.
-             * @example 1280
+             * @example 64
              */
             width?: number | null;
         };
@@ -4584,12 +4568,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4651,11 +4635,11 @@ export interface components {
              * @description The sessions.
              * @example [
              *       {
-             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "createdAt": 1763674272500,
              *         "lastSeenAt": 1763674272500,
-             *         "address": "203.0.113.9",
-             *         "userAgent": "Mozilla/5.0",
+             *         "address": "address",
+             *         "userAgent": "user agent",
              *         "current": true
              *       }
              *     ]
@@ -4666,7 +4650,7 @@ export interface components {
         SessionView: {
             /**
              * @description The session's id.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -4681,12 +4665,12 @@ export interface components {
             lastSeenAt: number;
             /**
              * @description Where its login came from; null where that is not known.
-             * @example 203.0.113.9
+             * @example address
              */
             address: string | null;
             /**
              * @description The `User-Agent` of its login; null where there was none.
-             * @example Mozilla/5.0
+             * @example user agent
              */
             userAgent: string | null;
             /**
@@ -4701,26 +4685,26 @@ export interface components {
              * @description The sessions.
              * @example [
              *       {
-             *         "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+             *         "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *         "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "kind": "cli",
              *         "type": "claude-code",
-             *         "name": "Claude Code",
+             *         "name": "build",
              *         "status": "waiting_approval",
              *         "title": "Fix the tests",
              *         "workspace": {
              *           "path": "/home/ada/project",
-             *           "name": "project"
+             *           "name": "build"
              *         },
-             *         "model": "opus",
+             *         "model": "model",
              *         "createdAt": 1763674272500,
              *         "lastActivityAt": 1763674272500,
              *         "pendingAction": {
-             *           "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *           "message": "Edit parser.py?",
+             *           "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *           "message": "Write a test for the parser",
              *           "options": [
              *             {
-             *               "id": "1",
+             *               "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *               "label": "Yes",
              *               "kind": "allow_once"
              *             }
@@ -4728,7 +4712,7 @@ export interface components {
              *           "diff": [
              *             {
              *               "path": "src/parser.py",
-             *               "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *               "patch": "patch"
              *             }
              *           ]
              *         },
@@ -4737,7 +4721,7 @@ export interface components {
              *         "agents": [
              *           {
              *             "type": "claude-code",
-             *             "name": "Claude",
+             *             "name": "build",
              *             "status": "waiting_approval"
              *           }
              *         ],
@@ -4747,8 +4731,8 @@ export interface components {
              *         "resumable": false,
              *         "notResumable": null,
              *         "worktree": {
-             *           "branch": "topic",
-             *           "path": "/home/ada/project.worktrees/topic",
+             *           "branch": "branch",
+             *           "path": "src/parser.py",
              *           "removed": false,
              *           "created": false
              *         }
@@ -4758,7 +4742,7 @@ export interface components {
             sessions: components["schemas"]["Session"][];
             /**
              * @description What to give as `before` for the next page; absent if this is the last one. A page ends after `limit` sessions, or before that after 4 MiB.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             cursor?: string;
         };
@@ -4789,12 +4773,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4833,12 +4817,12 @@ export interface components {
             target?: string | null;
             /**
              * @description A session id. It must not contradict the path or `target`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             sessionId?: string | null;
             /**
              * @description The same as `sessionId`.
-             * @example session_01kan62c1fej3s8x9c4kq7w2hb
+             * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             targetSessionId?: string | null;
             /**
@@ -4867,7 +4851,7 @@ export interface components {
             /**
              * @description The ids of the sessions that were stopped.
              * @example [
-             *       "session_01kan62c1fej3s8x9c4kq7w2hb"
+             *       "stopped"
              *     ]
              */
             stopped: string[];
@@ -4899,7 +4883,7 @@ export interface components {
             success: boolean;
             /**
              * @description The terminal's name.
-             * @example build
+             * @example terminal
              */
             terminal: string;
         };
@@ -4930,7 +4914,7 @@ export interface components {
             success: boolean;
             /**
              * @description The terminal's name; null for a new shell.
-             * @example build
+             * @example terminal
              */
             terminal: string | null;
             /**
@@ -4971,13 +4955,13 @@ export interface components {
         Waited: {
             /**
              * @description The status of `until` that the turn has reached; `timeout`: none within the time; `offline`: the machine is not connected; `ended`: the session was stopped.
-             * @example waiting_approval
+             * @example ended
              * @enum {unknown}
              */
             reason: "ended" | "error" | "idle" | "offline" | "timeout" | "waiting_approval";
             /**
              * @description The `after` of the next wait, which returns the messages behind these; null if nothing is known of the chat, because the machine is offline.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             cursor: string | null;
             /**
@@ -4989,7 +4973,7 @@ export interface components {
              * @description The messages behind `after`, oldest first; without `after`, those behind the last message of a user. At the end of the time the last one may be incomplete: the next wait returns it again.
              * @example [
              *       {
-             *         "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+             *         "id": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "index": 1,
              *         "role": "user",
              *         "kind": "text",
@@ -5004,11 +4988,11 @@ export interface components {
             /**
              * @description The question that a user must approve or reject; null if there is none.
              * @example {
-             *       "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-             *       "message": "Edit parser.py?",
+             *       "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "message": "Write a test for the parser",
              *       "options": [
              *         {
-             *           "id": "1",
+             *           "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "label": "Yes",
              *           "kind": "allow_once"
              *         }
@@ -5016,7 +5000,7 @@ export interface components {
              *       "diff": [
              *         {
              *           "path": "src/parser.py",
-             *           "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+             *           "patch": "patch"
              *         }
              *       ]
              *     }
@@ -5032,7 +5016,7 @@ export interface components {
             hostname: string;
             /**
              * @description The operating system: `linux`, `darwin`, …
-             * @example linux
+             * @example platform
              */
             platform: string;
             /**
@@ -5052,7 +5036,7 @@ export interface components {
             daemonId: string | null;
             /**
              * @description The address of the request; null if a node of an older release received it.
-             * @example 203.0.113.9
+             * @example address
              */
             address: string | null;
             /**
@@ -5063,7 +5047,7 @@ export interface components {
             /**
              * @description The machine of this account that it would replace; null if it is a new one.
              * @example {
-             *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+             *       "id": "replaced_machine_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "nickname": "laptop"
              *     }
              */
@@ -5073,7 +5057,7 @@ export interface components {
         Webhook: {
             /**
              * @description The webhook's id.
-             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -5106,7 +5090,7 @@ export interface components {
             /**
              * @description The newest delivery that has ended or will be retried; null before the first one.
              * @example {
-             *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+             *       "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "event": "agent:generating_started",
              *       "status": "failed",
              *       "statusCode": 204,
@@ -5116,7 +5100,7 @@ export interface components {
             lastDelivery: components["schemas"]["LastDelivery"] | null;
             /**
              * @description Why the service has disabled it; null if it has not.
-             * @example The receiver answered 410 Gone
+             * @example disabled reason
              */
             disabledReason: string | null;
         };
@@ -5134,7 +5118,7 @@ export interface components {
              * @description The webhooks.
              * @example [
              *       {
-             *         "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+             *         "id": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
              *         "url": "https://example.org/hooks/outrider",
              *         "events": [
              *           "agent:generating_started"
@@ -5143,13 +5127,13 @@ export interface components {
              *         "createdAt": 1763674272500,
              *         "updatedAt": 1763674272500,
              *         "lastDelivery": {
-             *           "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+             *           "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
              *           "event": "agent:generating_started",
              *           "status": "failed",
              *           "statusCode": 204,
              *           "at": 1763674272500
              *         },
-             *         "disabledReason": "The receiver answered 410 Gone"
+             *         "disabledReason": "disabled reason"
              *       }
              *     ]
              */
@@ -5175,7 +5159,7 @@ export interface components {
         WebhookWithSecret: {
             /**
              * @description The webhook's id.
-             * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+             * @example webhook_with_secret_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             id: string;
             /**
@@ -5208,7 +5192,7 @@ export interface components {
             /**
              * @description The newest delivery that has ended or will be retried; null before the first one.
              * @example {
-             *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+             *       "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
              *       "event": "agent:generating_started",
              *       "status": "failed",
              *       "statusCode": 204,
@@ -5218,12 +5202,12 @@ export interface components {
             lastDelivery: components["schemas"]["LastDelivery"] | null;
             /**
              * @description Why the service has disabled it; null if it has not.
-             * @example The receiver answered 410 Gone
+             * @example disabled reason
              */
             disabledReason: string | null;
             /**
              * @description The secret that signs the deliveries. It is shown this once.
-             * @example whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0
+             * @example secret
              */
             secret: string;
         };
@@ -5236,7 +5220,7 @@ export interface components {
             success: boolean;
             /**
              * @description The message's id.
-             * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+             * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
              */
             messageId: string;
         };
@@ -5249,7 +5233,7 @@ export interface components {
             success: boolean;
             /**
              * @description The path that it had on the machine.
-             * @example /home/ada/project.worktrees/topic
+             * @example removed
              */
             removed: string;
         };
@@ -5266,13 +5250,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "The field `message` is missing",
-                 *       "details": [
-                 *         {
-                 *           "path": "message",
-                 *           "message": "the field `message` is missing"
-                 *         }
-                 *       ]
+                 *       "error": "The field `message` is missing"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -5325,7 +5303,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "No machine 'machine_01kan5x8z3e7hr5s0gq3v2m1yd' in this account"
+                 *       "error": "No machine 'x' in this account"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -5383,6 +5361,23 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
+        /** @description The request is not the handshake of a WebSocket. */
+        UpgradeRequired: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                RateLimit: components["headers"]["RateLimit"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": "This path takes WebSockets: connect with a client for them"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
         /** @description `RATE_LIMITED`: too many at a time; `Retry-After` says when there is room. `STREAM_LIMIT`: too many event streams. `API_LIMIT_EXCEEDED`: the month's calls are spent. */
         TooManyRequests: {
             headers: {
@@ -5395,7 +5390,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "Over 120 requests in 60 seconds by this API key: try again in 7 s. The operator raises this limit with OUTRIDER_RATE_LIMIT_KEY",
+                 *       "error": "Over 120 requests in 60 seconds by this API key: try again in 7 s",
                  *       "code": "RATE_LIMITED"
                  *     }
                  */
@@ -5430,7 +5425,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "The agent of the machine 'laptop' is older than this service and cannot do this (interrupt): update it (`outrider upgrade` there says how), then start it again"
+                 *       "error": "The agent of the machine 'laptop' is older than this service: update it"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -5448,7 +5443,7 @@ export interface components {
             content: {
                 /**
                  * @example {
-                 *       "error": "The connection of the machine 'laptop' has dropped; it is expected back: try again in a few seconds"
+                 *       "error": "The connection of the machine 'laptop' has dropped: try again in a few seconds"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -5466,23 +5461,6 @@ export interface components {
                 /**
                  * @example {
                  *       "error": "The machine 'laptop' did not answer within 60 seconds; what was asked may still be done"
-                 *     }
-                 */
-                "application/json": components["schemas"]["ErrorBody"];
-            };
-        };
-        /** @description The request is not the handshake of a WebSocket. */
-        UpgradeRequired: {
-            headers: {
-                "X-Request-Id": components["headers"]["X-Request-Id"];
-                "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
-                RateLimit: components["headers"]["RateLimit"];
-                [name: string]: unknown;
-            };
-            content: {
-                /**
-                 * @example {
-                 *       "error": "This path takes WebSockets: connect with a client for them"
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -5554,26 +5532,26 @@ export interface operations {
                      *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "hostname": "workshop",
                      *           "nickname": "laptop",
-                     *           "platform": "linux",
+                     *           "platform": "platform",
                      *           "cdpConnected": true,
                      *           "ides": [
                      *             {
-                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
                      *               "type": "jupyterlab",
-                     *               "name": "JupyterLab",
+                     *               "name": "build",
                      *               "cdpConnected": true,
-                     *               "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *               "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *               "status": "waiting_approval",
                      *               "title": "Fix the tests",
                      *               "workspace": {
                      *                 "path": "/home/ada/project",
-                     *                 "name": "project"
+                     *                 "name": "build"
                      *               },
                      *               "lastActivityAt": 1763674272500,
                      *               "agents": [
                      *                 {
                      *                   "type": "claude-code",
-                     *                   "name": "Claude",
+                     *                   "name": "build",
                      *                   "status": "waiting_approval"
                      *                 }
                      *               ]
@@ -5581,15 +5559,15 @@ export interface operations {
                      *           ],
                      *           "clis": [
                      *             {
-                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *               "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
                      *               "type": "claude-code",
-                     *               "name": "Claude Code",
-                     *               "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *               "name": "build",
+                     *               "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *               "status": "waiting_approval",
                      *               "title": "Fix the tests",
                      *               "workspace": {
                      *                 "path": "/home/ada/project",
-                     *                 "name": "project"
+                     *                 "name": "build"
                      *               },
                      *               "lastActivityAt": 1763674272500
                      *             }
@@ -5626,7 +5604,7 @@ export interface operations {
             query?: {
                 /**
                  * @description The `cursor` of a page: only the questions behind it.
-                 * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+                 * @example 0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 after?: string;
             };
@@ -5650,11 +5628,11 @@ export interface operations {
                      *       "approvals": [
                      *         {
                      *           "action": {
-                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Edit parser.py?",
+                     *             "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *             "message": "Write a test for the parser",
                      *             "options": [
                      *               {
-                     *                 "id": "1",
+                     *                 "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
                      *               }
@@ -5662,24 +5640,24 @@ export interface operations {
                      *             "diff": [
                      *               {
                      *                 "path": "src/parser.py",
-                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "patch": "patch"
                      *               }
                      *             ]
                      *           },
-                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "type": "claude-code",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
                      *           "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "nickname": "laptop",
                      *           "createdAt": 1763674272500
                      *         }
                      *       ],
-                     *       "cursor": "0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *       "cursor": "0001763674272500:machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["ApprovalList"];
@@ -5725,29 +5703,29 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "id": "daemon_status_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "hostname": "workshop",
                      *       "nickname": "laptop",
-                     *       "platform": "linux",
+                     *       "platform": "platform",
                      *       "cdpConnected": true,
                      *       "ides": [
                      *         {
-                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:ide:jupyterlab",
                      *           "type": "jupyterlab",
-                     *           "name": "JupyterLab",
+                     *           "name": "build",
                      *           "cdpConnected": true,
-                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
                      *           "lastActivityAt": 1763674272500,
                      *           "agents": [
                      *             {
                      *               "type": "claude-code",
-                     *               "name": "Claude",
+                     *               "name": "build",
                      *               "status": "waiting_approval"
                      *             }
                      *           ]
@@ -5755,15 +5733,15 @@ export interface operations {
                      *       ],
                      *       "clis": [
                      *         {
-                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
                      *           "type": "claude-code",
-                     *           "name": "Claude Code",
-                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "name": "build",
+                     *           "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
                      *           "lastActivityAt": 1763674272500
                      *         }
@@ -5775,41 +5753,39 @@ export interface operations {
                      *       "connected": true,
                      *       "machine": {
                      *         "hostname": "workshop",
-                     *         "platform": "linux",
-                     *         "arch": "x86_64",
-                     *         "release": "6.12.0",
-                     *         "cpus": 8,
-                     *         "totalMem": 33554432000,
-                     *         "freeMem": 21474836480,
+                     *         "platform": "platform",
+                     *         "arch": "arch",
+                     *         "release": "release",
+                     *         "cpus": 1,
+                     *         "totalMem": 1,
+                     *         "freeMem": 1,
                      *         "loadavg": [
-                     *           0.42,
-                     *           0.35,
-                     *           0.3
+                     *           1
                      *         ],
                      *         "uptime": 1
                      *       },
                      *       "sessions": [
                      *         {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "kind": "cli",
                      *           "type": "claude-code",
-                     *           "name": "Claude Code",
+                     *           "name": "build",
                      *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
-                     *           "model": "opus",
+                     *           "model": "model",
                      *           "createdAt": 1763674272500,
                      *           "lastActivityAt": 1763674272500,
                      *           "pendingAction": {
-                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Edit parser.py?",
+                     *             "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *             "message": "Write a test for the parser",
                      *             "options": [
                      *               {
-                     *                 "id": "1",
+                     *                 "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
                      *               }
@@ -5817,7 +5793,7 @@ export interface operations {
                      *             "diff": [
                      *               {
                      *                 "path": "src/parser.py",
-                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "patch": "patch"
                      *               }
                      *             ]
                      *           },
@@ -5826,7 +5802,7 @@ export interface operations {
                      *           "agents": [
                      *             {
                      *               "type": "claude-code",
-                     *               "name": "Claude",
+                     *               "name": "build",
                      *               "status": "waiting_approval"
                      *             }
                      *           ],
@@ -5836,8 +5812,8 @@ export interface operations {
                      *           "resumable": false,
                      *           "notResumable": null,
                      *           "worktree": {
-                     *             "branch": "topic",
-                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "branch": "branch",
+                     *             "path": "src/parser.py",
                      *             "removed": false,
                      *             "created": false
                      *           }
@@ -5847,9 +5823,9 @@ export interface operations {
                      *         {
                      *           "type": "claude-code",
                      *           "category": "cli",
-                     *           "displayName": "Claude Code",
+                     *           "displayName": "display name",
                      *           "installed": true,
-                     *           "path": "/usr/local/bin/claude",
+                     *           "path": "src/parser.py",
                      *           "verified": true,
                      *           "demo": false
                      *         }
@@ -5967,7 +5943,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "terminal": "build",
+                     *       "terminal": "terminal",
                      *       "exitCode": 0,
                      *       "output": " M src/parser.py\n",
                      *       "truncated": true,
@@ -6129,7 +6105,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "terminal": "build"
+                     *       "terminal": "terminal"
                      *     }
                      */
                     "application/json": components["schemas"]["TerminalClosed"];
@@ -6268,12 +6244,12 @@ export interface operations {
                 limit?: number;
                 /**
                  * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 before?: string;
                 /**
                  * @description Text that the title, the directory, the type or the machine's name has; case is ignored. Or a session's id.
-                 * @example parser
+                 * @example q
                  */
                 q?: string;
             };
@@ -6296,26 +6272,26 @@ export interface operations {
                      * @example {
                      *       "sessions": [
                      *         {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "kind": "cli",
                      *           "type": "claude-code",
-                     *           "name": "Claude Code",
+                     *           "name": "build",
                      *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
-                     *           "model": "opus",
+                     *           "model": "model",
                      *           "createdAt": 1763674272500,
                      *           "lastActivityAt": 1763674272500,
                      *           "pendingAction": {
-                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Edit parser.py?",
+                     *             "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *             "message": "Write a test for the parser",
                      *             "options": [
                      *               {
-                     *                 "id": "1",
+                     *                 "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
                      *               }
@@ -6323,7 +6299,7 @@ export interface operations {
                      *             "diff": [
                      *               {
                      *                 "path": "src/parser.py",
-                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "patch": "patch"
                      *               }
                      *             ]
                      *           },
@@ -6332,7 +6308,7 @@ export interface operations {
                      *           "agents": [
                      *             {
                      *               "type": "claude-code",
-                     *               "name": "Claude",
+                     *               "name": "build",
                      *               "status": "waiting_approval"
                      *             }
                      *           ],
@@ -6342,14 +6318,14 @@ export interface operations {
                      *           "resumable": false,
                      *           "notResumable": null,
                      *           "worktree": {
-                     *             "branch": "topic",
-                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "branch": "branch",
+                     *             "path": "src/parser.py",
                      *             "removed": false,
                      *             "created": false
                      *           }
                      *         }
                      *       ],
-                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
+                     *       "cursor": "msg_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
@@ -6384,7 +6360,7 @@ export interface operations {
                 limit?: number;
                 /**
                  * @description The `cursor` of a page, or the id of a session: only those behind it, launched earlier.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 before?: string;
             };
@@ -6413,26 +6389,26 @@ export interface operations {
                      * @example {
                      *       "sessions": [
                      *         {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "kind": "cli",
                      *           "type": "claude-code",
-                     *           "name": "Claude Code",
+                     *           "name": "build",
                      *           "status": "waiting_approval",
                      *           "title": "Fix the tests",
                      *           "workspace": {
                      *             "path": "/home/ada/project",
-                     *             "name": "project"
+                     *             "name": "build"
                      *           },
-                     *           "model": "opus",
+                     *           "model": "model",
                      *           "createdAt": 1763674272500,
                      *           "lastActivityAt": 1763674272500,
                      *           "pendingAction": {
-                     *             "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *             "message": "Edit parser.py?",
+                     *             "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *             "message": "Write a test for the parser",
                      *             "options": [
                      *               {
-                     *                 "id": "1",
+                     *                 "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *                 "label": "Yes",
                      *                 "kind": "allow_once"
                      *               }
@@ -6440,7 +6416,7 @@ export interface operations {
                      *             "diff": [
                      *               {
                      *                 "path": "src/parser.py",
-                     *                 "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *                 "patch": "patch"
                      *               }
                      *             ]
                      *           },
@@ -6449,7 +6425,7 @@ export interface operations {
                      *           "agents": [
                      *             {
                      *               "type": "claude-code",
-                     *               "name": "Claude",
+                     *               "name": "build",
                      *               "status": "waiting_approval"
                      *             }
                      *           ],
@@ -6459,14 +6435,14 @@ export interface operations {
                      *           "resumable": false,
                      *           "notResumable": null,
                      *           "worktree": {
-                     *             "branch": "topic",
-                     *             "path": "/home/ada/project.worktrees/topic",
+                     *             "branch": "branch",
+                     *             "path": "src/parser.py",
                      *             "removed": false,
                      *             "created": false
                      *           }
                      *         }
                      *       ],
-                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
+                     *       "cursor": "msg_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["SessionPage"];
@@ -6513,7 +6489,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "removed": "/home/ada/project.worktrees/topic"
+                     *       "removed": "removed"
                      *     }
                      */
                     "application/json": components["schemas"]["WorktreeRemoved"];
@@ -6576,9 +6552,9 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *       "sessionTargetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "sessionTargetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "kind": "cli",
                      *       "type": "claude-code",
                      *       "status": "waiting_approval"
@@ -6645,7 +6621,7 @@ export interface operations {
                      * @example {
                      *       "success": true,
                      *       "stopped": [
-                     *         "session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *         "stopped"
                      *       ]
                      *     }
                      */
@@ -6681,12 +6657,12 @@ export interface operations {
                 limit?: number;
                 /**
                  * @description The id of a message: only those behind it.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 after?: string;
                 /**
                  * @description The id of a message: only those before it.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 before?: string;
             };
@@ -6714,14 +6690,14 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "agentType": "claude-code",
                      *       "title": "Fix the tests",
                      *       "status": "waiting_approval",
                      *       "messages": [
                      *         {
-                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+                     *           "id": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "index": 1,
                      *           "role": "user",
                      *           "kind": "text",
@@ -6732,11 +6708,11 @@ export interface operations {
                      *         }
                      *       ],
                      *       "pendingAction": {
-                     *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Edit parser.py?",
+                     *         "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "message": "Write a test for the parser",
                      *         "options": [
                      *           {
-                     *             "id": "1",
+                     *             "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
                      *           }
@@ -6744,7 +6720,7 @@ export interface operations {
                      *         "diff": [
                      *           {
                      *             "path": "src/parser.py",
-                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "patch": "patch"
                      *           }
                      *         ]
                      *       },
@@ -6813,11 +6789,11 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "messageId": "msg_01kan68v9pf1etbs7q4h2d6w3y",
-                     *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *       "messageId": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "status": "waiting_approval",
                      *       "queued": true,
-                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y"
+                     *       "cursor": "msg_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["Accepted"];
@@ -6928,7 +6904,7 @@ export interface operations {
                      *       "success": true,
                      *       "messages": [
                      *         {
-                     *           "messageId": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+                     *           "messageId": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "text": "Write a test for the parser",
                      *           "createdAt": 1763674272500
                      *         }
@@ -6964,7 +6940,7 @@ export interface operations {
                 ideId: string;
                 /**
                  * @description A message's id, as sending it answers.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 messageId: string;
             };
@@ -6984,7 +6960,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "messageId": "msg_01kan68v9pf1etbs7q4h2d6w3y"
+                     *       "messageId": "msg_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["Withdrawn"];
@@ -7091,7 +7067,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "branch": "topic",
+                     *       "branch": "branch",
                      *       "base": "main",
                      *       "ahead": 1,
                      *       "files": [
@@ -7104,7 +7080,7 @@ export interface operations {
                      *           "binary": true
                      *         }
                      *       ],
-                     *       "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n",
+                     *       "patch": "patch",
                      *       "truncated": true
                      *     }
                      */
@@ -7215,8 +7191,8 @@ export interface operations {
                      * @example {
                      *       "success": true,
                      *       "action": "approve",
-                     *       "actionId": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *       "optionId": "1",
+                     *       "actionId": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "optionId": "option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "status": "waiting_approval"
                      *     }
                      */
@@ -7270,42 +7246,41 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *       "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *       "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "agentType": "claude-code",
                      *       "status": "waiting_approval",
                      *       "title": "Fix the tests",
                      *       "summaryMetadata": {
                      *         "items": [
                      *           {
-                     *             "id": "model",
-                     *             "label": "Model",
-                     *             "value": "opus"
+                     *             "id": "summary_item_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *             "label": "label",
+                     *             "value": "value"
                      *           }
                      *         ]
                      *       },
                      *       "controls": [
                      *         {
-                     *           "id": "mode",
-                     *           "label": "Model",
+                     *           "id": "control_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "label": "label",
                      *           "type": "select",
                      *           "options": [
-                     *             "default",
-                     *             "plan"
+                     *             "options"
                      *           ],
-                     *           "value": "plan"
+                     *           "value": "value"
                      *         }
                      *       ],
                      *       "workspace": {
                      *         "path": "/home/ada/project",
-                     *         "name": "project"
+                     *         "name": "build"
                      *       },
                      *       "pendingAction": {
-                     *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Edit parser.py?",
+                     *         "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "message": "Write a test for the parser",
                      *         "options": [
                      *           {
-                     *             "id": "1",
+                     *             "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
                      *           }
@@ -7313,7 +7288,7 @@ export interface operations {
                      *         "diff": [
                      *           {
                      *             "path": "src/parser.py",
-                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "patch": "patch"
                      *           }
                      *         ]
                      *       },
@@ -7399,7 +7374,7 @@ export interface operations {
                      *         },
                      *         "frontendSnapshot": {
                      *           "activeConversation": {
-                     *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *             "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *           }
                      *         },
                      *         "redactions": {
@@ -7500,7 +7475,7 @@ export interface operations {
                      *         },
                      *         "frontendSnapshot": {
                      *           "activeConversation": {
-                     *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *             "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *           }
                      *         },
                      *         "redactions": {
@@ -7547,7 +7522,7 @@ export interface operations {
                 until?: string;
                 /**
                  * @description The `cursor` of a message, to wait for the turn that it began, or of an earlier wait. Without it, the agent's present status counts.
-                 * @example msg_01kan68v9pf1etbs7q4h2d6w3y
+                 * @example msg_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 after?: string;
                 /**
@@ -7584,12 +7559,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "reason": "waiting_approval",
-                     *       "cursor": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+                     *       "reason": "ended",
+                     *       "cursor": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "status": "waiting_approval",
                      *       "messages": [
                      *         {
-                     *           "id": "msg_01kan68v9pf1etbs7q4h2d6w3y",
+                     *           "id": "msg_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "index": 1,
                      *           "role": "user",
                      *           "kind": "text",
@@ -7600,11 +7575,11 @@ export interface operations {
                      *         }
                      *       ],
                      *       "pendingAction": {
-                     *         "id": "act_01kan67m4pf9et8r2c6h1d5v0x",
-                     *         "message": "Edit parser.py?",
+                     *         "id": "act_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "message": "Write a test for the parser",
                      *         "options": [
                      *           {
-                     *             "id": "1",
+                     *             "id": "action_option_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *             "label": "Yes",
                      *             "kind": "allow_once"
                      *           }
@@ -7612,7 +7587,7 @@ export interface operations {
                      *         "diff": [
                      *           {
                      *             "path": "src/parser.py",
-                     *             "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n+    return tree\n"
+                     *             "patch": "patch"
                      *           }
                      *         ]
                      *       }
@@ -7703,7 +7678,7 @@ export interface operations {
                 daemonId?: string;
                 /**
                  * @description A target id: only events of this session.
-                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb
+                 * @example machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code
                  */
                 target?: string;
                 /**
@@ -7747,18 +7722,17 @@ export interface operations {
                      *       "events": [
                      *         {
                      *           "cursor": "0000000000000042",
-                     *           "id": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *           "id": "account_event_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "event": "agent:generating_started",
                      *           "timestamp": 1763674272500,
                      *           "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *           "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb",
-                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "sessionId": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "targetId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:session:session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "ideId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
                      *           "ideType": "claude-code",
-                     *           "duration": 12.5,
+                     *           "duration": 1,
                      *           "payload": {
-                     *             "chatTitle": "Fix the tests",
-                     *             "sessionId": "session_01kan62c1fej3s8x9c4kq7w2hb"
+                     *             "name": {}
                      *           }
                      *         }
                      *       ],
@@ -7817,7 +7791,7 @@ export interface operations {
                      * @example {
                      *       "webhooks": [
                      *         {
-                     *           "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+                     *           "id": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "url": "https://example.org/hooks/outrider",
                      *           "events": [
                      *             "agent:generating_started"
@@ -7826,13 +7800,13 @@ export interface operations {
                      *           "createdAt": 1763674272500,
                      *           "updatedAt": 1763674272500,
                      *           "lastDelivery": {
-                     *             "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *             "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *             "event": "agent:generating_started",
                      *             "status": "failed",
                      *             "statusCode": 204,
                      *             "at": 1763674272500
                      *           },
-                     *           "disabledReason": "The receiver answered 410 Gone"
+                     *           "disabledReason": "disabled reason"
                      *         }
                      *       ]
                      *     }
@@ -7892,7 +7866,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+                     *       "id": "webhook_with_secret_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
                      *         "agent:generating_started"
@@ -7901,14 +7875,14 @@ export interface operations {
                      *       "createdAt": 1763674272500,
                      *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
-                     *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *         "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "event": "agent:generating_started",
                      *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": "The receiver answered 410 Gone",
-                     *       "secret": "whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0"
+                     *       "disabledReason": "disabled reason",
+                     *       "secret": "secret"
                      *     }
                      */
                     "application/json": components["schemas"]["WebhookWithSecret"];
@@ -7935,7 +7909,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -7955,7 +7929,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta"
+                     *       "id": "deleted_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["Deleted"];
@@ -7982,7 +7956,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -8010,7 +7984,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+                     *       "id": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
                      *         "agent:generating_started"
@@ -8019,13 +7993,13 @@ export interface operations {
                      *       "createdAt": 1763674272500,
                      *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
-                     *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *         "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "event": "agent:generating_started",
                      *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": "The receiver answered 410 Gone"
+                     *       "disabledReason": "disabled reason"
                      *     }
                      */
                     "application/json": components["schemas"]["Webhook"];
@@ -8055,7 +8029,7 @@ export interface operations {
                 limit?: number;
                 /**
                  * @description The id of a delivery: only older ones.
-                 * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+                 * @example dlv_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 before?: string;
             };
@@ -8063,7 +8037,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -8084,9 +8058,9 @@ export interface operations {
                      * @example {
                      *       "deliveries": [
                      *         {
-                     *           "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *           "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-                     *           "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *           "id": "dlv_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "event": "agent:generating_started",
                      *           "status": "failed",
                      *           "statusCode": 204,
@@ -8109,7 +8083,7 @@ export interface operations {
                      *           ]
                      *         }
                      *       ],
-                     *       "cursor": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
+                     *       "cursor": "msg_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["DeliveryList"];
@@ -8136,12 +8110,12 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
                 /**
                  * @description A delivery's id.
-                 * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+                 * @example dlv_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 deliveryId: string;
             };
@@ -8160,9 +8134,9 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *       "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-                     *       "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *       "id": "delivery_details_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *       "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "event": "agent:generating_started",
                      *       "status": "failed",
                      *       "statusCode": 204,
@@ -8184,9 +8158,9 @@ export interface operations {
                      *         }
                      *       ],
                      *       "requestHeaders": {
-                     *         "X-Service-Delivery": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
+                     *         "name": "request headers"
                      *       },
-                     *       "requestBody": "{\"event\": \"agent:generating_completed\"}"
+                     *       "requestBody": "request body"
                      *     }
                      */
                     "application/json": components["schemas"]["DeliveryDetails"];
@@ -8219,7 +8193,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -8240,9 +8214,9 @@ export interface operations {
                      * @example {
                      *       "success": true,
                      *       "delivery": {
-                     *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-                     *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *         "id": "dlv_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "event": "agent:generating_started",
                      *         "status": "failed",
                      *         "statusCode": 204,
@@ -8296,12 +8270,12 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
                 /**
                  * @description A delivery's id.
-                 * @example dlv_01kan6b1v3ezkr7h5w0m3x9r4c
+                 * @example dlv_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 deliveryId: string;
             };
@@ -8322,9 +8296,9 @@ export interface operations {
                      * @example {
                      *       "success": true,
                      *       "delivery": {
-                     *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
-                     *         "webhookId": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
-                     *         "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
+                     *         "id": "dlv_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "webhookId": "webhook_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "eventId": "evt_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "event": "agent:generating_started",
                      *         "status": "failed",
                      *         "statusCode": 204,
@@ -8378,7 +8352,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -8440,7 +8414,7 @@ export interface operations {
             path: {
                 /**
                  * @description A webhook's id.
-                 * @example webhook_01kan69x5ve2wb0sfv5m9nq3ta
+                 * @example webhook_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 webhookId: string;
             };
@@ -8459,7 +8433,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta",
+                     *       "id": "webhook_with_secret_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "url": "https://example.org/hooks/outrider",
                      *       "events": [
                      *         "agent:generating_started"
@@ -8468,14 +8442,14 @@ export interface operations {
                      *       "createdAt": 1763674272500,
                      *       "updatedAt": 1763674272500,
                      *       "lastDelivery": {
-                     *         "id": "dlv_01kan6b1v3ezkr7h5w0m3x9r4c",
+                     *         "id": "last_delivery_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "event": "agent:generating_started",
                      *         "status": "failed",
                      *         "statusCode": 204,
                      *         "at": 1763674272500
                      *       },
-                     *       "disabledReason": "The receiver answered 410 Gone",
-                     *       "secret": "whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0"
+                     *       "disabledReason": "disabled reason",
+                     *       "secret": "secret"
                      *     }
                      */
                     "application/json": components["schemas"]["WebhookWithSecret"];
@@ -8525,12 +8499,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "token": "token",
                      *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
-                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
-                     *         "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+                     *         "id": "user_view_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "accountId": "acct_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "email": "ada@example.org"
                      *       }
                      *     }
@@ -8563,7 +8537,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "token": "Zm9yIGV4YW1wbGUgb25seQ"
+                 *       "token": "token"
                  *     }
                  */
                 "application/json": components["schemas"]["LinkRequest"];
@@ -8581,12 +8555,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "token": "token",
                      *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
-                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
-                     *         "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+                     *         "id": "user_view_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "accountId": "acct_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "email": "ada@example.org"
                      *       }
                      *     }
@@ -8643,12 +8617,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "token": "token",
                      *       "expiresAt": 1763674272500,
                      *       "authTime": 1763674272500,
                      *       "user": {
-                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
-                     *         "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+                     *         "id": "user_view_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "accountId": "acct_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "email": "ada@example.org"
                      *       }
                      *     }
@@ -8733,7 +8707,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "current": "a password of your own",
+                 *       "current": "current",
                  *       "new": "another one of your own"
                  *     }
                  */
@@ -8783,7 +8757,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                 *       "token": "token",
                  *       "password": "a password of your own"
                  *     }
                  */
@@ -8834,7 +8808,7 @@ export interface operations {
                 /**
                  * @example {
                  *       "hostname": "workshop",
-                 *       "platform": "linux",
+                 *       "platform": "platform",
                  *       "code": "BCDF-GHJK-LMNP"
                  *     }
                  */
@@ -8854,7 +8828,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "token": "token",
                      *       "nickname": "laptop"
                      *     }
                      */
@@ -8958,14 +8932,14 @@ export interface operations {
                     /**
                      * @example {
                      *       "hostname": "workshop",
-                     *       "platform": "linux",
+                     *       "platform": "platform",
                      *       "version": "1.0.0",
                      *       "nickname": "laptop",
                      *       "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *       "address": "203.0.113.9",
+                     *       "address": "address",
                      *       "requestedAt": 1763674272500,
                      *       "replaces": {
-                     *         "id": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *         "id": "replaced_machine_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "nickname": "laptop"
                      *       }
                      *     }
@@ -8999,7 +8973,7 @@ export interface operations {
                 /**
                  * @example {
                  *       "hostname": "workshop",
-                 *       "platform": "linux"
+                 *       "platform": "platform"
                  *     }
                  */
                 "application/json": components["schemas"]["MachineInfo"];
@@ -9019,8 +8993,8 @@ export interface operations {
                      * @example {
                      *       "deviceCode": "device code",
                      *       "userCode": "WDJB-MJHT",
-                     *       "verificationUri": "https://outrider.example.org/device",
-                     *       "verificationUriComplete": "https://outrider.example.org/device?code=WDJB-MJHT",
+                     *       "verificationUri": "verification uri",
+                     *       "verificationUriComplete": "verification uri complete",
                      *       "expiresIn": 1,
                      *       "interval": 1
                      *     }
@@ -9072,7 +9046,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "daemonId": "machine_01kan5x8z3e7hr5s0gq3v2m1yd",
-                     *       "token": "Zm9yIGV4YW1wbGUgb25seQ",
+                     *       "token": "token",
                      *       "nickname": "laptop"
                      *     }
                      */
@@ -9168,10 +9142,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "id": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
+                     *       "id": "acct_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *       "plan": "free",
                      *       "usage": {
-                     *         "month": "2025-11",
+                     *         "month": "month",
                      *         "calls": 1,
                      *         "limit": 20
                      *       },
@@ -9185,9 +9159,9 @@ export interface operations {
                      *       },
                      *       "keys": [
                      *         {
-                     *           "id": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
-                     *           "name": "ci",
-                     *           "prefix": "ork_3fKz",
+                     *           "id": "key_01kan5x8z3e7hr5s0gq3v2m1yd",
+                     *           "name": "build",
+                     *           "prefix": "prefix",
                      *           "scopes": [
                      *             "agent:control"
                      *           ],
@@ -9197,7 +9171,7 @@ export interface operations {
                      *         }
                      *       ],
                      *       "user": {
-                     *         "id": "user_01kan5vrt2e6sa3j5s0gq3v2m1",
+                     *         "id": "account_user_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *         "email": "ada@example.org"
                      *       }
                      *     }
@@ -9226,7 +9200,7 @@ export interface operations {
             path: {
                 /**
                  * @description An API key's id.
-                 * @example key_01kan5w2h8eqbt4s0gq3v2m1yd
+                 * @example key_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 keyId: string;
             };
@@ -9246,7 +9220,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta"
+                     *       "id": "deleted_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["Deleted"];
@@ -9288,11 +9262,11 @@ export interface operations {
                      * @example {
                      *       "sessions": [
                      *         {
-                     *           "id": "session_01kan62c1fej3s8x9c4kq7w2hb",
+                     *           "id": "session_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "createdAt": 1763674272500,
                      *           "lastSeenAt": 1763674272500,
-                     *           "address": "203.0.113.9",
-                     *           "userAgent": "Mozilla/5.0",
+                     *           "address": "address",
+                     *           "userAgent": "user agent",
                      *           "current": true
                      *         }
                      *       ]
@@ -9363,7 +9337,7 @@ export interface operations {
             path: {
                 /**
                  * @description A dashboard session's id.
-                 * @example session_01kan62c1fej3s8x9c4kq7w2hb
+                 * @example session_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 sessionId: string;
             };
@@ -9383,7 +9357,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "success": true,
-                     *       "id": "webhook_01kan69x5ve2wb0sfv5m9nq3ta"
+                     *       "id": "deleted_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *     }
                      */
                     "application/json": components["schemas"]["Deleted"];
@@ -9413,7 +9387,7 @@ export interface operations {
                 limit?: number;
                 /**
                  * @description The id of a record: only older ones.
-                 * @example aud_01kan6c4t6fzq8h7w0m3x9r4ct
+                 * @example aud_01kan5x8z3e7hr5s0gq3v2m1yd
                  */
                 before?: string;
             };
@@ -9436,14 +9410,14 @@ export interface operations {
                      * @example {
                      *       "records": [
                      *         {
-                     *           "id": "aud_01kan6c4t6fzq8h7w0m3x9r4ct",
+                     *           "id": "aud_01kan5x8z3e7hr5s0gq3v2m1yd",
                      *           "at": 1763674272500,
-                     *           "principal": "key_01kan5w2h8eqbt4s0gq3v2m1yd",
-                     *           "action": "terminal",
+                     *           "principal": "principal",
+                     *           "action": "approve",
                      *           "target": "machine_01kan5x8z3e7hr5s0gq3v2m1yd:cli:claude-code",
-                     *           "outcome": 200,
-                     *           "address": "203.0.113.9",
-                     *           "requestId": "019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26"
+                     *           "outcome": 1,
+                     *           "address": "address",
+                     *           "requestId": "request_01kan5x8z3e7hr5s0gq3v2m1yd"
                      *         }
                      *       ]
                      *     }

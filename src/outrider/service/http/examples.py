@@ -11,184 +11,97 @@ import msgspec
 from msgspec import inspect
 
 _NOW: Final = 1_763_674_272_500
-_MACHINE: Final = "machine_01kan5x8z3e7hr5s0gq3v2m1yd"
-_SESSION: Final = "session_01kan62c1fej3s8x9c4kq7w2hb"
-_MESSAGE: Final = "msg_01kan68v9pf1etbs7q4h2d6w3y"
-_DELIVERY: Final = "dlv_01kan6b1v3ezkr7h5w0m3x9r4c"
-_AUDIT: Final = "aud_01kan6c4t6fzq8h7w0m3x9r4ct"
-_ACTION: Final = "act_01kan67m4pf9et8r2c6h1d5v0x"
-_WEBHOOK: Final = "webhook_01kan69x5ve2wb0sfv5m9nq3ta"
-_KEY: Final = "key_01kan5w2h8eqbt4s0gq3v2m1yd"
-_USER: Final = "user_01kan5vrt2e6sa3j5s0gq3v2m1"
-_EVENT: Final = "0000000000000042"
-_TARGET: Final = f"{_MACHINE}:session:{_SESSION}"
-
+_ID: Final = "01kan5x8z3e7hr5s0gq3v2m1yd"
+_TARGET: Final = f"machine_{_ID}:session:session_{_ID}"
+_PREFIXES: Final = {
+    "account": "acct",
+    "action": "act",
+    "audit_record": "aud",
+    "daemon": "machine",
+    "delivery": "dlv",
+    "event": "evt",
+    "message": "msg",
+    "key_view": "key",
+    "pending_action": "act",
+    "session_view": "session",
+    "target_session": "session",
+}
+"""The prefixes of ids that are not called after their type or field."""
 
 VALUES: Final[dict[str, Any]] = {
-    "Account.id": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
-    "AccountEvent.cursor": _EVENT,
-    "AccountEvent.id": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
-    "AccountUser.id": _USER,
-    "ActionOption.id": "1",
+    "AccountEvent.cursor": "0000000000000042",
     "ActionOption.kind": "allow_once",
     "ActionOption.label": "Yes",
-    "AgentSummary.name": "Claude",
+    "AgentState.id": _TARGET,
     "ApprovalList.cursor": f"{_NOW:016d}:{_TARGET}",
     "ApprovalsQuery.after": f"{_NOW:016d}:{_TARGET}",
-    "AuditQuery.before": _AUDIT,
-    "AuditRecord.action": "terminal",
-    "AuditRecord.id": _AUDIT,
-    "AuditRecord.outcome": 200,
+    "AuditQuery.before": f"aud_{_ID}",
+    "Chat.id": _TARGET,
     "ChatInput.parts": [{"type": "text", "text": "What is on this picture?"}],
-    "CliEntry.name": "Claude Code",
-    "Control.id": "mode",
-    "Control.options": ["default", "plan"],
-    "Control.type": "select",
-    "Control.value": "plan",
-    "DaemonSummary.id": _MACHINE,
-    "DebugBundle.frontendSnapshot": {"activeConversation": {"sessionId": _SESSION}},
-    "Deleted.id": _WEBHOOK,
-    "DeliveryQuery.before": _DELIVERY,
-    "Delivery.id": _DELIVERY,
-    "DeliveryDetails.requestBody": '{"event": "agent:generating_completed"}',
-    "DeliveryDetails.requestHeaders": {"X-Service-Delivery": _DELIVERY},
-    "DeliveryList.cursor": _DELIVERY,
+    "CliEntry.id": f"machine_{_ID}:cli:claude-code",
+    "DebugBundle.frontendSnapshot": {"activeConversation": {"sessionId": f"session_{_ID}"}},
+    "DeliveryQuery.before": f"dlv_{_ID}",
     "ErrorBody.code": "NO_PENDING_ACTION",
-    "ErrorBody.error": "The field `message` is missing",
-    "ErrorDetail.message": "the field `message` is missing",
     "ErrorDetail.path": "message",
-    "EventPage.cursor": _EVENT,
-    "EventQuery.after": _EVENT,
+    "EventPage.cursor": "0000000000000042",
+    "EventQuery.after": "0000000000000042",
     "EventQuery.deltas": "true",
     "EventQuery.events": "agent:*,machine:disconnected",
-    "EventQuery.target": _TARGET,
-    "FileEntry.name": "parser.py",
     "FileEntry.type": "file",
-    "IdeEntry.name": "JupyterLab",
+    "IdeEntry.id": f"machine_{_ID}:ide:jupyterlab",
     "IdeEntry.type": "jupyterlab",
-    "KeyView.id": _KEY,
-    "KeyView.name": "ci",
-    "LastDelivery.id": _DELIVERY,
     "LaunchIde.ideType": "jupyterlab",
-    "Message.id": _MESSAGE,
+    "Launched.id": _TARGET,
     "Message.kind": "text",
     "Message.role": "user",
-    "OpenTerminal.name": "build",
-    "PendingAction.id": _ACTION,
-    "PendingAction.message": "Edit parser.py?",
-    "Provider.path": "/usr/local/bin/claude",
-    "ReplacedMachine.id": _MACHINE,
     "SendChat.controls": {"mode": "plan"},
-    "Session.id": _SESSION,
-    "Session.name": "Claude Code",
-    "SessionView.id": _SESSION,
-    "SessionsQuery.q": "parser",
-    "Stopped.stopped": [_SESSION],
-    "SummaryItem.id": "model",
-    "SummaryItem.value": "opus",
-    "Tool.id": "toolu_1",
-    "Usage.month": "2025-11",
-    "UserView.id": _USER,
-    "Waited.reason": "waiting_approval",
-    "Webhook.id": _WEBHOOK,
-    "Workspace.name": "project",
     "Workspace.path": "/home/ada/project",
-    "Worktree.path": "/home/ada/project.worktrees/topic",
-    "WorktreeRemoved.removed": "/home/ada/project.worktrees/topic",
-    "accountId": "acct_01kan5vrt1f9m8x0c4kq7w2hbe",
     "acps": [],
     "action": "approve",
-    "actionId": _ACTION,
-    "address": "203.0.113.9",
-    "after": _MESSAGE,
+    "after": f"msg_{_ID}",
     "agentType": "claude-code",
-    "arch": "x86_64",
     "base": "main",
-    "before": _MESSAGE,
+    "before": f"msg_{_ID}",
     "binary": False,
-    "branch": "topic",
     "category": "cli",
     "cliType": "claude-code",
     "code": "BCDF-GHJK-LMNP",
     "command": "git status --short",
     "content": "Write a test for the parser",
-    "cpus": 8,
-    "current": "a password of your own",
-    "cursor": _MESSAGE,
+    "cursor": f"msg_{_ID}",
     "cwd": "/home/ada/project",
-    "daemonId": _MACHINE,
-    "data": "iVBORw0KGgo=",
     "delivery": "queue",
-    "deliveryId": _DELIVERY,
     "dir": "/home/ada/project",
-    "disabledReason": "The receiver answered 410 Gone",
-    "displayName": "Claude Code",
-    "duration": 12.5,
     "email": "ada@example.org",
     "error": "The receiver did not answer within 10 s",
-    "eventId": "evt_01kan6a5d2fzq8h7w0m3x9r4ct",
     "exitCode": 0,
-    "format": "png",
-    "freeMem": 21_474_836_480,
-    "height": 800,
     "hostname": "workshop",
-    "id": _TARGET,
-    "ideId": f"{_MACHINE}:cli:claude-code",
+    "ideId": f"machine_{_ID}:cli:claude-code",
     "ideType": "claude-code",
-    "keyId": _KEY,
     "kind": "cli",
-    "label": "Model",
     "limit": 20,
-    "loadavg": [0.42, 0.35, 0.3],
     "message": "Write a test for the parser",
-    "messageId": _MESSAGE,
-    "mimeType": "image/png",
-    "model": "opus",
     "name": "build",
     "new": "another one of your own",
     "nickname": "laptop",
-    "notResumable": "Gemini CLI (ACP) cannot open an earlier session again",
-    "oldPath": "src/reader.py",
-    "optionId": "1",
     "output": " M src/parser.py\n",
     "password": "a password of your own",
-    "patch": "--- a/src/parser.py\n+++ b/src/parser.py\n@@ -7,1 +7,1 @@\n-    return None\n"
-    "+    return tree\n",
     "path": "src/parser.py",
-    "payload": {"chatTitle": "Fix the tests", "sessionId": _SESSION},
-    "platform": "linux",
-    "prefix": "ork_3fKz",
-    "principal": _KEY,
     "queued": False,
-    "release": "6.12.0",
     "removed": False,
-    "requestId": "019aa5b2-31c4-7d10-a2f3-5b1c0e9d7f26",
-    "resume": _SESSION,
-    "secret": "whsec_Zm9yIGV4YW1wbGUgb25seSwgbm90IGEgc2VjcmV0",
-    "sessionId": _SESSION,
-    "sessionTargetId": _TARGET,
-    "size": 1204,
     "state": "running",
     "status": "waiting_approval",
     "statusCode": 204,
-    "target": f"{_MACHINE}:cli:claude-code",
+    "target": f"machine_{_ID}:cli:claude-code",
     "targetId": _TARGET,
-    "targetSessionId": _SESSION,
-    "terminal": "build",
+    "sessionTargetId": _TARGET,
     "text": "Write a test for the parser",
     "title": "Fix the tests",
-    "token": "Zm9yIGV4YW1wbGUgb25seQ",
-    "totalMem": 33_554_432_000,
     "truncated": False,
     "type": "claude-code",
     "url": "https://example.org/hooks/outrider",
-    "userAgent": "Mozilla/5.0",
     "userCode": "WDJB-MJHT",
-    "verificationUri": "https://outrider.example.org/device",
-    "verificationUriComplete": "https://outrider.example.org/device?code=WDJB-MJHT",
     "version": "1.0.0",
-    "webhookId": _WEBHOOK,
-    "width": 1280,
 }
 """Examples by `Type.field`, also of a base type, or by `field`."""
 
@@ -212,6 +125,11 @@ def example(model: type[msgspec.Struct], *, is_request: bool) -> dict[str, Any]:
     return _struct(described, is_request=is_request)
 
 
+def path_example(name: str) -> str:
+    """Return an example of a parameter in a path."""
+    return str(VALUES.get(name) or _id(name))
+
+
 def field_example(model: type[msgspec.Struct], field: inspect.Field, *, is_request: bool) -> Any:
     """Return an example of a field's value, which is not null."""
     name = field.encode_name
@@ -220,6 +138,8 @@ def field_example(model: type[msgspec.Struct], field: inspect.Field, *, is_reque
             return VALUES[key]
     if isinstance(field.default, bool):
         return field.default
+    if name == "id":
+        return _id(f"{model.__name__}Id")
     return _value(name, field.type, is_request=is_request)
 
 
@@ -266,7 +186,9 @@ def _value(name: str, kind: inspect.Type, *, is_request: bool) -> Any:
         case inspect.IntType(ge=least) | inspect.FloatType(ge=least):
             return _NOW if _TIMES.fullmatch(name) else max(1, least or 0)
         case inspect.StrType():
-            return VALUES[name] if isinstance(VALUES.get(name), str) else _words(name)
+            if isinstance(VALUES.get(name), str):
+                return VALUES[name]
+            return _id(name) if name.endswith("Id") else _split(name, " ")
     return {}
 
 
@@ -292,5 +214,11 @@ def _fits(value: Any, kind: inspect.Type) -> bool:
     return False
 
 
-def _words(name: str) -> str:
-    return _WORDS.sub(" ", name).lower()
+def _id(name: str) -> str:
+    """Return the id that a field or parameter such as `webhookId` names."""
+    kind = _split(name.removesuffix("Id"), "_")
+    return f"{_PREFIXES.get(kind, kind)}_{_ID}"
+
+
+def _split(name: str, separator: str) -> str:
+    return _WORDS.sub(separator, name).lower()

@@ -11,7 +11,7 @@ from outrider import __version__
 from outrider.contract.errors import ErrorBody, ErrorCode
 from outrider.contract.structs import Wire
 from outrider.service.http.endpoint import Endpoint
-from outrider.service.http.examples import VALUES
+from outrider.service.http.examples import path_example
 from outrider.service.http.schemas import Schemas, schema_description, without_null
 from outrider.service.http.session_cookie import COOKIE
 
@@ -36,88 +36,76 @@ class _Error(NamedTuple):
 
     name: str
     description: str
-    example: dict[str, Any]
-
-
-def _error(name: str, description: str, error: str, **fields: Any) -> _Error:
-    return _Error(name, description, {"error": error} | fields)
+    error: str
+    code: str | None = None
 
 
 _ERRORS: Final = {
-    "400": _error(
+    "400": _Error(
         "BadRequest",
         "The request is wrong; `details` names the fields.",
         "The field `message` is missing",
-        details=[{"path": "message", "message": "the field `message` is missing"}],
     ),
-    "401": _error(
+    "401": _Error(
         "Unauthorized",
         "`AUTH_REQUIRED`: no credential. `AUTH_INVALID`: one that does not work.",
         "Send your API key in the header `Authorization: Bearer <API_KEY>`",
-        code=ErrorCode.AUTH_REQUIRED,
+        ErrorCode.AUTH_REQUIRED,
     ),
-    "403": _error(
+    "403": _Error(
         "Forbidden",
         "`AUTH_FORBIDDEN`: the scope is missing, or another site made the request. "
         "`RECENT_LOGIN_REQUIRED`: only after a login. `PLAN_LIMIT_EXCEEDED`: the plan has no room.",
         "This credential lacks the scope agent:control",
-        code=ErrorCode.AUTH_FORBIDDEN,
+        ErrorCode.AUTH_FORBIDDEN,
     ),
-    "404": _error(
-        "NotFound",
-        "Nothing such in this account.",
-        f"No machine {VALUES['daemonId']!r} in this account",
-    ),
-    "409": _error(
+    "404": _Error("NotFound", "Nothing such in this account.", "No machine 'x' in this account"),
+    "409": _Error(
         "Conflict",
         "The target is not in a state for it; or the `Idempotency-Key` is in use.",
         "The agent asks for nothing now",
-        code=ErrorCode.NO_PENDING_ACTION,
+        ErrorCode.NO_PENDING_ACTION,
     ),
-    "413": _error("TooLarge", "The body is over 1 MiB.", "The body is over 1024 KiB"),
-    "421": _error(
+    "413": _Error("TooLarge", "The body is over 1 MiB.", "The body is over 1024 KiB"),
+    "421": _Error(
         "Misdirected",
         "The service is not to be reached by this name.",
         "This service does not answer for the host example.org",
     ),
-    "429": _error(
+    "426": _Error(
+        "UpgradeRequired",
+        "The request is not the handshake of a WebSocket.",
+        "This path takes WebSockets: connect with a client for them",
+    ),
+    "429": _Error(
         "TooManyRequests",
         "`RATE_LIMITED`: too many at a time; `Retry-After` says when there is room. "
         "`STREAM_LIMIT`: too many event streams. "
         "`API_LIMIT_EXCEEDED`: the month's calls are spent.",
-        "Over 120 requests in 60 seconds by this API key: try again in 7 s. The operator raises "
-        "this limit with OUTRIDER_RATE_LIMIT_KEY",
-        code=ErrorCode.RATE_LIMITED,
+        "Over 120 requests in 60 seconds by this API key: try again in 7 s",
+        ErrorCode.RATE_LIMITED,
     ),
-    "500": _error(
+    "500": _Error(
         "Failed",
         "The machine is offline, or the command broke.",
         "The machine 'laptop' is offline: start `outrider daemon` on it and try again",
     ),
-    "501": _error(
+    "501": _Error(
         "NotSupported",
         "The machine agent is older than the service and does not know this request.",
-        "The agent of the machine 'laptop' is older than this service and cannot do this "
-        "(interrupt): update it (`outrider upgrade` there says how), then start it again",
+        "The agent of the machine 'laptop' is older than this service: update it",
     ),
-    "503": _error(
+    "503": _Error(
         "Unavailable",
         "The machine's connection dropped a moment ago, or it has too many commands.",
-        "The connection of the machine 'laptop' has dropped; it is expected back: try again in a "
-        "few seconds",
+        "The connection of the machine 'laptop' has dropped: try again in a few seconds",
     ),
-    "504": _error(
+    "504": _Error(
         "TimedOut",
         "The machine did not answer in time. What was asked may still be done.",
         "The machine 'laptop' did not answer within 60 seconds; what was asked may still be done",
     ),
 }
-_NO_UPGRADE: Final = _error(
-    "UpgradeRequired",
-    "The request is not the handshake of a WebSocket.",
-    "This path takes WebSockets: connect with a client for them",
-)
-"""The error response that only WebSocket endpoints have."""
 
 _RETRIED: Final = frozenset({"429", "503"})
 
@@ -155,7 +143,7 @@ def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[st
     queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
     schemas = Schemas(
         requests={body for endpoint in endpoints for body in endpoint.bodies} | queries,
-        responses={one for endpoint in endpoints for one in endpoint.responses} | {ErrorBody},
+        responses={body for endpoint in endpoints for body in endpoint.responses} | {ErrorBody},
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -179,7 +167,7 @@ def describe(endpoints: Sequence[Endpoint[Any]], base_path: str = "") -> dict[st
             "schemas": schemas.components(apart_from=queries),
             "responses": {
                 error.name: _error_response(status, error, schemas)
-                for status, error in [*_ERRORS.items(), *_of_sockets(endpoints).items()]
+                for status, error in _ERRORS.items()
             },
             "parameters": {"IdempotencyKey": _IDEMPOTENCY_KEY},
             "headers": {name: _header(name) for name in _HEADERS},
@@ -292,7 +280,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
         "required": True,
         "description": _PATH_PARAMETERS[name],
         "schema": {"type": "string"},
-        "example": VALUES[name],
+        "example": path_example(name),
     }
 
 
@@ -311,16 +299,11 @@ def _responses(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
     if endpoint.socket is not None:
         succeeded = {"description": "The WebSocket is open."}
     status = 101 if endpoint.socket is not None else endpoint.status
-    errors = _ERRORS | _of_sockets([endpoint])
     return {str(status): succeeded} | {
-        status: {"$ref": f"#/components/responses/{error.name}"} for status, error in errors.items()
+        status: {"$ref": f"#/components/responses/{error.name}"}
+        for status, error in _ERRORS.items()
+        if status != "426" or endpoint.socket is not None
     }
-
-
-def _of_sockets(endpoints: Sequence[Endpoint[Any]]) -> dict[str, _Error]:
-    """Return the error responses that only WebSocket endpoints have."""
-    has_sockets = any(endpoint.socket is not None for endpoint in endpoints)
-    return {"426": _NO_UPGRADE} if has_sockets else {}
 
 
 def _response_description(endpoint: Endpoint[Any]) -> str:
@@ -363,11 +346,12 @@ def _error_response(status: str, error: _Error, schemas: Schemas) -> dict[str, A
     names: Iterable[str] = ("X-Request-Id", "RateLimit-Policy", "RateLimit")
     if status in _RETRIED:
         names = (*names, "Retry-After")
+    example = {"error": error.error} | ({} if error.code is None else {"code": error.code})
     return {
         "description": error.description,
         "headers": _header_references(*names),
         "content": {
-            "application/json": {"schema": schemas.reference(ErrorBody), "example": error.example}
+            "application/json": {"schema": schemas.reference(ErrorBody), "example": example}
         },
     }
 
