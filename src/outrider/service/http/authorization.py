@@ -8,6 +8,7 @@ own rate limit follows the IP limit if it is by address, and the key limit other
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.types import Scope as AsgiScope
@@ -18,7 +19,7 @@ from outrider.service.accounts.principal import Principal
 from outrider.service.accounts.quota import Quota
 from outrider.service.accounts.rate_limits import RateLimited, RateLimits, RateLimitStatus
 from outrider.service.http.client_address import Addresses
-from outrider.service.http.endpoint import Endpoint, EndpointLimit
+from outrider.service.http.endpoint import Endpoint
 from outrider.service.http.session_cookie import COOKIE, cookie_name, cookies, page_secret
 
 Headers = Mapping[bytes, bytes]
@@ -41,16 +42,16 @@ def headers_of(asgi_scope: AsgiScope) -> dict[bytes, bytes]:
     return headers
 
 
+@dataclass(slots=True)
 class RequestContext:
     """The request context: what the checks have established, also for a refused request."""
 
-    __slots__ = ("address", "credential", "principal", "statuses")
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.credential = ""
-        self.principal: Principal | None = None
-        self.statuses: list[RateLimitStatus] = []
+    scope: AsgiScope
+    headers: Headers
+    address: str
+    credential: str = ""
+    principal: Principal | None = None
+    statuses: list[RateLimitStatus] = field(default_factory=list)
 
 
 class Authorization:
@@ -81,72 +82,71 @@ class Authorization:
         self._public_origin = None if public_url is None else public_url.encode()
         self._clock = clock
 
-    async def authorize(
-        self,
-        endpoint: Endpoint[Any],
-        asgi_scope: AsgiScope,
-        headers: Headers,
-        context: RequestContext,
-    ) -> None:
+    def context(self, asgi_scope: AsgiScope) -> RequestContext:
+        """Return the context of a request that is not checked yet."""
+        return RequestContext(
+            asgi_scope, headers_of(asgi_scope), self._addresses.client(asgi_scope)
+        )
+
+    async def authorize(self, endpoint: Endpoint[Any], context: RequestContext) -> None:
         """Authorize a request; store its principal and rate limit statuses in `context`.
 
-        `context` is filled as far as the checks got, also when this raises.
+        Fills `context` step by step; after an error it holds what the checks before it established.
 
         Raises:
             ApiError: 401, 403 or 429, by the first check that fails.
         """
-        rates, statuses = self._rates, context.statuses
         address = self._addresses.counted_as(context.address)
-        token, claimed, problem = "", None, None
+        claimed, problem = None, None
         if endpoint.who != "anyone":
             try:
-                token, claimed = self._credential(asgi_scope, headers)
+                context.credential, claimed = self._credential(context)
             except ApiError as error:
                 problem = error
-            context.credential = token
-        try:
-            if claimed is not None:
-                context.principal = await self._session(claimed, address, statuses)
-            elif address is not None:
-                statuses.append(await rates.hit("ip", address))
-            limit = endpoint.rate_limit
-            if limit is not None and limit.by == "address" and address is not None:
-                statuses.append(await self._count(limit, address))
-            if endpoint.who == "anyone":
-                refuse_cross_site(headers)
-                return
-            if problem is not None:
-                raise problem
-            if context.principal is not None:
-                await self._count_principal(endpoint, context.principal, statuses)
-                self._check_permission(endpoint, context.principal)
-                return
-            principal = await self._authenticator.principal(token)
-            context.principal = principal
-            key = principal.id
-            statuses.append(await rates.hit("key", key))
-            if limit is not None:
-                await self._count_principal(endpoint, principal, statuses)
-            self._check_permission(endpoint, principal)
-            await self._quota.spend(principal.account_id)
-        except RateLimited as error:
-            statuses.append(error.limit_status)
-            raise
+        if claimed is not None:
+            context.principal = await self._session(claimed, context)
+        elif address is not None:
+            await self._count(context, "ip", address)
+        limit = endpoint.rate_limit
+        if limit is not None and limit.by == "address" and address is not None:
+            await self._count(context, limit.name, address, limit.counted)
+        if endpoint.who == "anyone":
+            refuse_cross_site(context.headers)
+            return
+        if problem is not None:
+            raise problem
+        if context.principal is not None:
+            await self.authorize_inner(endpoint, context)
+            return
+        principal = await self._authenticator.principal(context.credential)
+        context.principal = principal
+        await self._count(context, "key", principal.id)
+        await self.authorize_inner(endpoint, context)
+        await self._quota.spend(principal.account_id)
 
     async def authorize_inner(self, endpoint: Endpoint[Any], context: RequestContext) -> None:
-        """Authorize a request made for a client that is authenticated and counted already.
+        """Check what is left for a client that is authenticated and counted: limit and permission.
 
         Raises:
             ApiError: 403, the principal lacks the endpoint's scope; 429, it is over the endpoint's
                 own limit.
         """
-        assert context.principal is not None, "authenticated before"
-        try:
-            await self._count_principal(endpoint, context.principal, context.statuses)
-        except RateLimited as error:
-            context.statuses.append(error.limit_status)
-            raise
-        self._check_permission(endpoint, context.principal)
+        principal, limit = context.principal, endpoint.rate_limit
+        assert principal is not None, "authenticated before"
+        if limit is not None and limit.by != "address":
+            caller = principal.id if limit.by == "principal" else principal.account_id
+            await self._count(context, limit.name, caller, limit.counted)
+        if endpoint.read_scope is None or endpoint.read_scope not in principal.scopes:
+            self.require_scope(endpoint, principal)
+        if endpoint.recent_login and not self._is_recent(principal):
+            raise ApiError(
+                403,
+                "This needs a dashboard session that logged in a moment ago: "
+                "give the password again (POST /api/v1/auth/reauthenticate)",
+                code=ErrorCode.RECENT_LOGIN_REQUIRED,
+            )
+        if endpoint.who == "session" and principal.kind != "session":
+            raise _forbidden("Only a dashboard session may do this, not an API key")
 
     async def recheck(self, context: RequestContext) -> None:
         """Check again the credential of a request that goes on, such as a WebSocket.
@@ -160,8 +160,7 @@ class Authorization:
             return
         now = await self._authenticator.principal(context.credential)
         if not context.principal.scopes <= now.scopes:
-            text = "This credential has lost a scope"
-            raise ApiError(403, text, code=ErrorCode.AUTH_FORBIDDEN)
+            raise _forbidden("This credential has lost a scope")
 
     def require_scope(self, endpoint: Endpoint[Any], principal: Principal) -> None:
         """Check that a credential has the scope of an endpoint, not only its `read_scope`.
@@ -170,51 +169,61 @@ class Authorization:
             ApiError: 403, it has not.
         """
         if endpoint.scope is not None and endpoint.scope not in principal.scopes:
-            raise ApiError(
-                403,
-                f"This credential lacks the scope {endpoint.scope}",
-                code=ErrorCode.AUTH_FORBIDDEN,
-            )
+            raise _forbidden(f"This credential lacks the scope {endpoint.scope}")
 
-    async def limit(self, asgi_scope: AsgiScope, context: RequestContext) -> None:
+    async def limit(self, context: RequestContext) -> None:
         """Count a request without an endpoint against its session or address.
 
         Raises:
             ApiError: 429, the rate limit is exceeded.
         """
         address = self._addresses.counted_as(context.address)
+        claimed = None
+        with suppress(ApiError):
+            _, claimed = self._credential(context)
+        if claimed is None:
+            if address is not None:
+                await self._count(context, "ip", address)
+            return
         try:
-            claimed = None
-            with suppress(ApiError):
-                _, claimed = self._credential(asgi_scope, headers_of(asgi_scope))
-            if claimed is not None:
-                await self._session(claimed, address, context.statuses)
-            elif address is not None:
-                context.statuses.append(await self._rates.hit("ip", address))
-        except RateLimited as error:
-            context.statuses.append(error.limit_status)
+            await self._session(claimed, context)
+        except RateLimited:
             raise
         except ApiError:
             pass  # an ended session: the request is refused anyway
 
-    async def _session(
-        self, claimed: Principal, address: str | None, statuses: list[RateLimitStatus]
-    ) -> Principal:
+    async def _session(self, claimed: Principal, context: RequestContext) -> Principal:
         """Count a request of a session, then authenticate it.
 
         Counting comes first, so that tokens of ended sessions cannot cause unlimited database
         queries.
         """
         assert claimed.session is not None, "only of sessions"
-        statuses.append(await self._rates.hit("session", claimed.session.id))
+        await self._count(context, "session", claimed.session.id)
         try:
             return await self._authenticator.active(claimed)
         except ApiError:
+            address = self._addresses.counted_as(context.address)
             if address is not None:
-                statuses.append(await self._rates.hit("ip", address))
+                await self._count(context, "ip", address)
             raise
 
-    def _credential(self, asgi_scope: AsgiScope, headers: Headers) -> tuple[str, Principal | None]:
+    async def _count(
+        self, context: RequestContext, name: str, caller: str, counted: str = "request"
+    ) -> None:
+        """Count a request, or check the limit of what its handler counts.
+
+        Raises:
+            RateLimited: the window is full.
+        """
+        try:
+            count = self._rates.hit if counted == "request" else self._rates.check
+            context.statuses.append(await count(name, caller))
+        except RateLimited as error:
+            context.statuses.append(error.limit_status)
+            raise
+
+    def _credential(self, context: RequestContext) -> tuple[str, Principal | None]:
         """Return the credential of a request, from its header, and the session that it is of.
 
         A session may have ended. One of a cookie comes without a credential.
@@ -223,6 +232,7 @@ class Authorization:
             ApiError: 401, there is none, or no cookie works; 403, the request has a cookie and may
                 come from another site.
         """
+        asgi_scope, headers = context.scope, context.headers
         header = headers.get(b"authorization")
         if header is not None:
             scheme, _, credential = header.decode("latin-1").partition(" ")
@@ -261,48 +271,17 @@ class Authorization:
         if asgi_scope["type"] == "websocket":
             # A browser sends the cookie with the handshakes of any site's pages, and says which.
             if not _is_own_handshake(headers, self._public_origin):
-                raise ApiError(
-                    403,
+                raise _forbidden(
                     "With a cookie, a WebSocket must come from this site's own pages: "
-                    "programs send `Authorization: Bearer <API_KEY>`",
-                    code=ErrorCode.AUTH_FORBIDDEN,
+                    "programs send `Authorization: Bearer <API_KEY>`"
                 )
-        elif asgi_scope["method"] not in _SAFE_METHODS and not _is_own(headers):
-            raise ApiError(
-                403,
-                "With a cookie, a change must come from this site's own pages as application/json",
-                code=ErrorCode.AUTH_FORBIDDEN,
-            )
-
-    async def _count_principal(
-        self, endpoint: Endpoint[Any], principal: Principal, statuses: list[RateLimitStatus]
-    ) -> None:
-        limit = endpoint.rate_limit
-        if limit is not None and limit.by != "address":
-            caller = principal.id if limit.by == "principal" else principal.account_id
-            statuses.append(await self._count(limit, caller))
-
-    async def _count(self, limit: EndpointLimit, caller: str) -> RateLimitStatus:
-        if limit.counted == "request":
-            return await self._rates.hit(limit.name, caller)
-        return await self._rates.check(limit.name, caller)
-
-    def _check_permission(self, endpoint: Endpoint[Any], principal: Principal) -> None:
-        if endpoint.read_scope is None or endpoint.read_scope not in principal.scopes:
-            self.require_scope(endpoint, principal)
-        if endpoint.recent_login and not self._is_recent(principal):
-            raise ApiError(
-                403,
-                "This needs a dashboard session that logged in a moment ago: "
-                "give the password again (POST /api/v1/auth/reauthenticate)",
-                code=ErrorCode.RECENT_LOGIN_REQUIRED,
-            )
-        if endpoint.who == "session" and principal.kind != "session":
-            raise ApiError(
-                403,
-                "Only a dashboard session may do this, not an API key",
-                code=ErrorCode.AUTH_FORBIDDEN,
-            )
+        elif asgi_scope["method"] not in _SAFE_METHODS:
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if kind != b"application/json" or not is_own_page(headers):
+                raise _forbidden(
+                    "With a cookie, a change must come from this site's own pages as "
+                    "application/json"
+                )
 
     def _is_recent(self, principal: Principal) -> bool:
         if principal.auth_time is None:
@@ -311,19 +290,15 @@ class Authorization:
         return abs(self._clock() - principal.auth_time / 1000) <= self._recent_login
 
 
-def _is_own(headers: Headers) -> bool:
-    """Return whether a request with a cookie was made by a page of this site."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        return False
-    return is_own_page(headers)
+def _forbidden(text: str) -> ApiError:
+    return ApiError(403, text, code=ErrorCode.AUTH_FORBIDDEN)
 
 
 def _is_own_handshake(headers: Headers, public_origin: bytes | None) -> bool:
     """Return whether a browser sent a handshake for a page of this site.
 
     Its `Origin` is the public URL, or has the host of the request, which is an allowed one
-    (`cloud.hosts`). The public URL's host with another scheme is another origin.
+    (`http.hosts`). The public URL's host with another scheme is another origin.
     """
     origin = headers.get(b"origin")
     if origin is None or headers.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
@@ -346,7 +321,7 @@ def refuse_cross_site(headers: Headers) -> None:
         ApiError: 403, the browser's headers name another site.
     """
     if _same_origin(headers) is False:
-        raise ApiError(403, "A page of another site may not do this", code=ErrorCode.AUTH_FORBIDDEN)
+        raise _forbidden("A page of another site may not do this")
 
 
 def _same_origin(headers: Headers) -> bool | None:

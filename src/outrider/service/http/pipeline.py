@@ -24,7 +24,7 @@ from outrider.service.accounts.audit import Audit
 from outrider.service.accounts.idempotency import Answer, Idempotency
 from outrider.service.accounts.rate_limits import RateLimited, RateLimits
 from outrider.service.database.engine import is_unavailable
-from outrider.service.http.authorization import Authorization, Headers, RequestContext, headers_of
+from outrider.service.http.authorization import Authorization, Headers, RequestContext
 from outrider.service.http.client_address import Addresses
 from outrider.service.http.endpoint import BoundEndpoint, Call, never
 from outrider.service.http.error_response import ACCOUNT_ID
@@ -114,10 +114,10 @@ class ErrorApp:
 
     async def __call__(self, asgi_scope: AsgiScope, _receive: Receive, send: Send) -> None:
         """Refuse a request."""
-        context = RequestContext(self._pipeline.addresses.client(asgi_scope))
+        context = self._pipeline.authorization.context(asgi_scope)
         answer, headers = error_response(self._error), list(self._headers)
         try:
-            await self._pipeline.authorization.limit(asgi_scope, context)
+            await self._pipeline.authorization.limit(context)
         except ApiError as error:
             answer, headers = error_response(error), error_headers(error)
         headers = [*self._pipeline.rates.headers(context.statuses), *headers]
@@ -136,14 +136,12 @@ class Exchange:
     Args:
         call: the request for the handler, once the checks before it have passed.
         status: the outcome for the audit.
-        result: what is sent: nothing if the client has disconnected.
+        result: the response; None if the client has disconnected.
         headers: of the response.
     """
 
-    scope: AsgiScope
-    receive: Receive
-    request_headers: Headers
     context: RequestContext
+    receive: Receive
     call: Call | None = None
     status: int = _GONE
     result: Answer | Stream | Conversation | None = None
@@ -166,10 +164,8 @@ class EndpointApp:
         if asgi_scope["type"] == "websocket":
             asgi_scope["request_id"] = str(uuid_utils.uuid7()).encode()
             await receive()  # websocket.connect
-        headers = headers_of(asgi_scope)
-        context = RequestContext(self.pipeline.addresses.client(asgi_scope))
         exchange = Exchange(
-            scope=asgi_scope, receive=receive, request_headers=headers, context=context
+            context=self.pipeline.authorization.context(asgi_scope), receive=receive
         )
         await self._run(exchange)
         match exchange.result:
@@ -178,22 +174,17 @@ class EndpointApp:
             case Stream() as stream:
                 await self._stream(exchange, stream, send)
             case Conversation() as conversation:
-                await self._converse(conversation, context, receive, send)
+                await self._converse(exchange, conversation, send)
 
     async def inner(
-        self, asgi_scope: AsgiScope, receive: Receive, context: RequestContext
+        self, context: RequestContext, receive: Receive
     ) -> tuple[Answer, RawHeaders] | None:
         """Return the response to a request that a part of the service makes for a client.
 
         The client is authenticated and counted already: only the endpoint's own limit and scope are
         checked. None if the client has disconnected.
         """
-        exchange = Exchange(
-            scope=asgi_scope,
-            receive=receive,
-            request_headers=headers_of(asgi_scope),
-            context=context,
-        )
+        exchange = Exchange(context=context, receive=receive)
         await self._run(exchange, is_inner=True)
         if exchange.result is None:
             return None
@@ -212,15 +203,11 @@ class EndpointApp:
         """Check a request, handle and audit it."""
         context, authorization = exchange.context, self.pipeline.authorization
         try:
-            if is_inner:
-                await authorization.authorize_inner(self.endpoint, context)
-            else:
-                await authorization.authorize(
-                    self.endpoint, exchange.scope, exchange.request_headers, context
-                )
+            authorize = authorization.authorize_inner if is_inner else authorization.authorize
+            await authorize(self.endpoint, context)
             call = await self._read(exchange)
             self._refuse_unaudited(call)
-            result = await self._answer(call, exchange.request_headers)
+            result = await self._answer(call, context.headers)
             exchange.result, exchange.headers = result, call.response_headers
             exchange.status = self.endpoint.status
             if isinstance(result, Answer):
@@ -239,7 +226,7 @@ class EndpointApp:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
-            exchange.result = failure_response(exchange.scope, error)
+            exchange.result = failure_response(context.scope, error)
             exchange.status = exchange.result.status
         exchange.headers = [*self.pipeline.rates.headers(context.statuses), *exchange.headers]
         self._audit(exchange)
@@ -251,8 +238,8 @@ class EndpointApp:
             ApiError: 400, 413, or 403 if the credential may only read.
             ConnectionError: the client has disconnected.
         """
-        endpoint, scope, headers = self.endpoint, exchange.scope, exchange.request_headers
-        context, receive = exchange.context, exchange.receive
+        endpoint, context, receive = self.endpoint, exchange.context, exchange.receive
+        scope, headers = context.scope, context.headers
         if context.principal is not None:
             scope[ACCOUNT_ID] = context.principal.account_id
         # A request with neither header has no body (RFC 9112, 6.3).
@@ -353,10 +340,10 @@ class EndpointApp:
             principal=None if principal is None else principal.id,
             account_id=account_id,
             action=self.endpoint.operation,
-            target=next(iter(exchange.scope["path_params"].values()), None),
+            target=next(iter(exchange.context.scope["path_params"].values()), None),
             outcome=exchange.status,
             address=exchange.context.address,
-            request_id=exchange.scope["request_id"].decode(),
+            request_id=exchange.context.scope["request_id"].decode(),
         )
 
     async def _stream(self, exchange: Exchange, stream: Stream, send: Send) -> None:
@@ -365,13 +352,8 @@ class EndpointApp:
         assert call is not None, "a handler has returned the stream"
         headers = [*_head(kind.media_type), _NO_BUFFERING, *exchange.headers]
         try:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": self.endpoint.status,
-                    "headers": headers,
-                }
-            )
+            start = {"type": "http.response.start", "status": exchange.status, "headers": headers}
+            await send(start)
             await self.pipeline.streams.send(stream, send, call.client_gone)
         except Exception:  # noqa: BLE001  # as in `_run`
             # The status is sent. Without the end of the body, the client notices the failure.
@@ -383,17 +365,15 @@ class EndpointApp:
         finally:
             stream.ended()
 
-    async def _converse(
-        self, conversation: Conversation, context: RequestContext, receive: Receive, send: Send
-    ) -> None:
+    async def _converse(self, exchange: Exchange, conversation: Conversation, send: Send) -> None:
         """Accept the WebSocket of an open conversation, and serve it to its end."""
-        kind = self.endpoint.socket
+        kind, context = self.endpoint.socket, exchange.context
         assert kind is not None, "only an endpoint with `socket` may return one"
         assert context.principal is not None, "`Endpoint` requires a credential"
         await self.pipeline.sockets.serve(
             conversation,
             context.principal,
-            receive,
+            exchange.receive,
             send,
             max_size=kind.max_size,
             recheck=lambda: self.pipeline.authorization.recheck(context),

@@ -139,7 +139,7 @@ class McpEndpoint(EndpointApp):
         """
         answer, headers = await super().refusal(exchange, error)
         if error.status == HTTPStatus.UNAUTHORIZED:
-            headers = [(b"www-authenticate", self._challenge(exchange.scope, error))]
+            headers = [(b"www-authenticate", self._challenge(exchange.context.scope, error))]
         elif error.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append((b"allow", b"POST"))
         elif error.status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -187,13 +187,13 @@ _ENDPOINT: Final = Endpoint(
 
 async def _tool_call(exchange: Exchange) -> _Message | None:
     """Return the tool call in a request; None if it has none."""
-    if exchange.scope["method"] != "POST":
+    if exchange.context.scope["method"] != "POST":
         return None
     try:
         if exchange.call is not None:
             body = exchange.call.raw_body
         else:  # it was refused before its body was read
-            length = exchange.request_headers.get(b"content-length")
+            length = exchange.context.headers.get(b"content-length")
             body = await read_body(exchange.receive, length)
         message = msgspec.json.decode(body, type=_Message)
     except (ApiError, ConnectionError, msgspec.DecodeError, UnicodeError, RecursionError):

@@ -193,18 +193,22 @@ class ToolCalls:
         in_path = {name: value for name, value in fields.items() if f"{{{name}}}" in row.path}
         others = {name: value for name, value in fields.items() if name not in in_path}
         body = msgspec.json.encode(others) if row.method == "POST" else b""
-        context = RequestContext(caller.address)
-        context.principal = caller.principal
         scope: Scope = {
             "type": "http",
             "method": row.method,
             "path": row.path.format(**in_path),
             "path_params": in_path,
             "query_string": b"" if body else urlencode(others).encode(),
-            "headers": [(b"content-length", b"%d" % len(body))],
+            "headers": [],
             "request_id": caller.asgi_scope["request_id"],
         }
-        response = await self._apps[operation].inner(scope, receive_body(body, caller), context)
+        context = RequestContext(
+            scope,
+            {b"content-length": b"%d" % len(body)},
+            caller.address,
+            principal=caller.principal,
+        )
+        response = await self._apps[operation].inner(context, receive_body(body, caller))
         if response is None:
             raise ToolError("The client has disconnected")
         answer, headers = response
