@@ -39,62 +39,62 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]
         yield both, both
         return
     redis = request.getfixturevalue(request.param)
-    async with on_redis(redis) as one, on_redis(redis) as other:
-        yield one, other
+    async with on_redis(redis) as first, on_redis(redis) as other:
+        yield first, other
 
 
 async def test_all_who_listen_hear_in_order(pair: tuple[Bus, Bus]) -> None:
-    one, other = pair
+    first, other = pair
     received: list[tuple[str, bytes]] = []
-    await one.subscribe("c", lambda message: received.append(("one", message)))
+    await first.subscribe("c", lambda message: received.append(("one", message)))
     await other.subscribe("c", lambda message: received.append(("other", message)))
     for number in range(100):
-        assert await one.publish("c", str(number).encode()) == 2
+        assert await first.publish("c", str(number).encode()) == 2
     await eventually(lambda: len(received) == 200)
     for node in ("one", "other"):
         assert [int(message) for who, message in received if who == node] == list(range(100))
 
 
 async def test_nobody_hears_what_nobody_listens_to(pair: tuple[Bus, Bus]) -> None:
-    one, other = pair
-    assert await one.publish("nobody", b"x") == 0
+    first, other = pair
+    assert await first.publish("nobody", b"x") == 0
     received: list[bytes] = []
     handler = received.append
     await other.subscribe("c2", handler)
-    assert await one.publish("c2", b"first") == 1
+    assert await first.publish("c2", b"first") == 1
     await eventually(lambda: received == [b"first"])
     await other.unsubscribe("c2", handler)
 
     async def nobody() -> bool:
-        return await one.publish("c2", b"second") == 0
+        return await first.publish("c2", b"second") == 0
 
     await eventually(nobody)
     assert received[0] == b"first"
 
 
 async def test_a_message_of_megabytes_is_heard_whole(pair: tuple[Bus, Bus]) -> None:
-    one, other = pair
+    first, other = pair
     received: list[bytes] = []
     await other.subscribe("large", received.append)
     large = bytes(range(256)) * 60_000
-    assert await one.publish("large", large) == 1
+    assert await first.publish("large", large) == 1
     await eventually(lambda: received == [large])
 
 
 async def test_a_board_keeps_the_latest_version(pair: tuple[Bus, Bus]) -> None:
-    one, other = pair
-    await one.put("b", "name", 2, b"two:\x00")
+    first, other = pair
+    await first.put("b", "name", 2, b"two:\x00")
     await other.put("b", "name", 1, b"one")
     assert await other.get("b", "name") == b"two:\x00"
     await other.put("b", "name", 2, b"two again")
     await other.put("b", "second", 1, b"")
-    assert await one.items("b") == {"name": b"two again", "second": b""}
+    assert await first.items("b") == {"name": b"two again", "second": b""}
     await other.remove("b", "name", 1)
-    assert await one.get("b", "name") == b"two again"
+    assert await first.get("b", "name") == b"two again"
     await other.remove("b", "name", 3)
     await other.remove("b", "second", 1)
-    assert await one.get("b", "name") is None
-    assert await one.items("b") == {}
+    assert await first.get("b", "name") is None
+    assert await first.items("b") == {}
 
 
 async def test_a_large_message_that_nobody_hears_is_not_kept(server: RedisServer) -> None:

@@ -113,9 +113,9 @@ async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Node, Nod
             redis = request.getfixturevalue("server")
             here = await held.enter_async_context(on_redis(redis))
             there = await held.enter_async_context(on_redis(redis))
-        one = await held.enter_async_context(running(here, "one"))
-        one.machines = {"machine of a": "a", "machine of b": "b"}
-        yield one, await held.enter_async_context(running(there, "two"))
+        machines = await held.enter_async_context(running(here, "one"))
+        machines.machines = {"machine of a": "a", "machine of b": "b"}
+        yield machines, await held.enter_async_context(running(there, "two"))
 
 
 async def test_deltas_reach_the_nodes_that_want_them(nodes: tuple[Node, Node]) -> None:

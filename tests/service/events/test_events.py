@@ -438,14 +438,14 @@ async def test_nobody_sees_another_account_s_events(
         event
         for event in mine.events
         if any(event["event"].partition(":")[0] in KINDS[scope] for scope in scopes)
-        and (not patterns or any(_matches(event["event"], one) for one in patterns))
+        and (not patterns or any(_matches(event["event"], pattern) for pattern in patterns))
         and (daemon is None or event["daemonId"] == daemon)
         and (target is None or event.get("targetId") == target)
     ]
     assert page.json()["events"] == expected
     async with event_stream(client, OLDEST, **query) as stream:
         await stream.until("stream:heartbeat")
-    frames = [{"cursor": one.id, **one.data} for one in stream.frames if one.id is not None]
+    frames = [{"cursor": frame.id, **frame.data} for frame in stream.frames if frame.id is not None]
     assert frames == expected
 
 
@@ -478,8 +478,12 @@ async def test_nobody_gets_another_account_s_events_live(accounts: list[Account]
                 if event["cursor"] > account.events[-1]["cursor"]
                 and any(event["event"].partition(":")[0] in KINDS[scope] for scope in scopes)
             ]
-            assert [{"cursor": one.id, **one.data} for one in stream.frames if one.id] == expected
-            deltas = [one.data["targetId"] for one in stream.frames if one.event == "chat:delta"]
+            assert [
+                {"cursor": frame.id, **frame.data} for frame in stream.frames if frame.id
+            ] == expected
+            deltas = [
+                frame.data["targetId"] for frame in stream.frames if frame.event == "chat:delta"
+            ]
             own = [f"{machine}:session:session_1" for machine in account.machines]
             assert sorted(deltas) == (sorted(own) if "agent:read" in scopes else [])
 
@@ -525,7 +529,9 @@ async def test_deltas_reach_the_streams_that_ask_for_them(owner: Owner) -> None:
     ):
         await stream.next()
         await without.next()
-        await eventually(lambda: any(one.sessions is None for one in machine.received(WatchDeltas)))
+        await eventually(
+            lambda: any(request.sessions is None for request in machine.received(WatchDeltas))
+        )
         first = Delta(session_id="session_1", message_id="m", revision=1, op="replace", text="Hi")
         await machine.say(first, msgspec.structs.replace(first, revision=2, op="append"))
         delta = await stream.next()
@@ -548,7 +554,9 @@ async def test_deltas_of_a_session_that_is_named_by_its_type(owner: Owner) -> No
     target = f"{machine.id}:cli:codex"
     async with event_stream(owner.api, deltas="true", target=target) as stream:
         await stream.next()
-        await eventually(lambda: any(one.sessions is None for one in machine.received(WatchDeltas)))
+        await eventually(
+            lambda: any(request.sessions is None for request in machine.received(WatchDeltas))
+        )
         other = Delta(session_id="session_1", message_id="m", revision=0, op="append", text="Hi")
         await machine.say(other, msgspec.structs.replace(other, session_id="session_2"))
         assert (await stream.next()).data["targetId"] == f"{machine.id}:session:session_2"
@@ -557,7 +565,7 @@ async def test_deltas_of_a_session_that_is_named_by_its_type(owner: Owner) -> No
 async def test_a_client_that_goes_away_leaves_nothing_behind(owner: Owner) -> None:
     async def count() -> float:
         text = (await owner.site.client().get("/metrics")).text
-        (line,) = [one for one in text.splitlines() if one.startswith("outrider_event_streams ")]
+        (line,) = [line for line in text.splitlines() if line.startswith("outrider_event_streams ")]
         return float(line.split()[1])
 
     async def is_closed() -> bool:

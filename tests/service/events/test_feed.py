@@ -38,24 +38,24 @@ async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[LiveFeed,
     """The feeds of two nodes."""
     if request.param == "memory":
         bus = Bus(is_shared=True)
-        async with running(bus) as one, running(bus) as other:
-            yield one, other
+        async with running(bus) as first, running(bus) as other:
+            yield first, other
         return
     redis = request.getfixturevalue("server")
     async with (
         on_redis(redis) as here,
         on_redis(redis) as there,
-        running(here) as one,
+        running(here) as first,
         running(there) as other,
     ):
-        yield one, other
+        yield first, other
 
 
 async def test_every_node_is_woken(nodes: tuple[LiveFeed, LiveFeed]) -> None:
-    one, other = nodes
-    with one.subscribe("a") as here, other.subscribe("a") as there:
+    first, other = nodes
+    with first.subscribe("a") as here, other.subscribe("a") as there:
         assert await there.changed(PATIENCE)  # the channel is subscribed
-        one.stored("a")
+        first.stored("a")
         assert await there.changed(PATIENCE)
         assert await here.changed(PATIENCE)
 
@@ -63,11 +63,11 @@ async def test_every_node_is_woken(nodes: tuple[LiveFeed, LiveFeed]) -> None:
 async def test_only_the_subscribers_of_the_account_are_woken(
     nodes: tuple[LiveFeed, LiveFeed],
 ) -> None:
-    one, other = nodes
+    first, other = nodes
     with other.subscribe("mine") as mine, other.subscribe("theirs") as theirs:
         assert await mine.changed(PATIENCE)
         assert await theirs.changed(PATIENCE)
-        one.stored("mine")
+        first.stored("mine")
         assert await mine.changed(PATIENCE)
         assert not await theirs.changed(0)
 

@@ -42,22 +42,22 @@ async def append(database: Database, *events: Event) -> set[str]:
 
 async def cursors(database: Database, account: str) -> list[int]:
     part = await event_log.read(database, account, 0, 1000)
-    return [one.cursor for one in part.events]
+    return [logged.cursor for logged in part.events]
 
 
 async def test_the_events_of_each_account_are_numbered(database: Database) -> None:
-    one, other = await new_account(database), await new_account(database)
-    assert await event_log.extent(database, one) == Extent(newest=0, floor=0)
-    first, second, third, fourth = event(one), event(other), event(one), event(one)
+    account, other = await new_account(database), await new_account(database)
+    assert await event_log.extent(database, account) == Extent(newest=0, floor=0)
+    first, second, third, fourth = event(account), event(other), event(account), event(account)
     assert await append(database, first, second, third) == {first.id, second.id, third.id}
     await append(database, fourth)
-    assert (await event_log.read(database, one, 1, 10)).events == [
+    assert (await event_log.read(database, account, 1, 10)).events == [
         LoggedEvent(2, "agent:error", third.body),
         LoggedEvent(3, "agent:error", fourth.body),
     ]
     assert await cursors(database, other) == [1]
-    assert await event_log.extent(database, one) == Extent(newest=3, floor=0)
-    assert await event_log.newest(database, [one, other, "acct_none"]) == {one: 3, other: 1}
+    assert await event_log.extent(database, account) == Extent(newest=3, floor=0)
+    assert await event_log.newest(database, [account, other, "acct_none"]) == {account: 3, other: 1}
 
 
 async def test_an_event_is_in_the_log_once(database: Database) -> None:
@@ -66,7 +66,7 @@ async def test_an_event_is_in_the_log_once(database: Database) -> None:
     await append(database, first)
     assert await append(database, first, second) == {second.id}
     part = await event_log.read(database, account, 0, 10)
-    assert [one.body for one in part.events] == [first.body, second.body]
+    assert [logged.body for logged in part.events] == [first.body, second.body]
 
 
 async def test_a_read_ends_before_the_event_that_does_not_fit(database: Database) -> None:
@@ -76,7 +76,7 @@ async def test_a_read_ends_before_the_event_that_does_not_fit(database: Database
 
     async def read(after: int, max_bytes: int, limit: int = 10) -> tuple[list[int], int, bool]:
         part = await event_log.read(database, account, after, limit, max_bytes=max_bytes)
-        return [len(one.body) for one in part.events], part.cursor, part.has_more
+        return [len(logged.body) for logged in part.events], part.cursor, part.has_more
 
     assert await read(0, 200_000) == (sizes, 4, False)
     assert await read(0, 100_000) == ([3_000, 90_000], 2, True)
@@ -96,12 +96,12 @@ async def test_events_that_are_not_wanted_take_no_room(database: Database) -> No
 
 
 async def test_an_event_of_another_account_is_not_new(database: Database) -> None:
-    one, other = await new_account(database), await new_account(database)
-    first = event(one)
+    account, other = await new_account(database), await new_account(database)
+    first = event(account)
     await append(database, first)
     second = event(other)
     assert await append(database, first._replace(account_id=other), second) == {second.id}
-    assert await cursors(database, one) == [1]
+    assert await cursors(database, account) == [1]
 
 
 async def test_a_reader_misses_nothing_of_concurrent_writers(database: Database) -> None:
@@ -113,8 +113,8 @@ async def test_a_reader_misses_nothing_of_concurrent_writers(database: Database)
         # In a different order each time: the writers must not deadlock.
         batch = [event(account) for account in accounts[:: 1 if number % 2 else -1]]
         batches.append(batch)
-        for one in batch:
-            ids[one.account_id].append(one.id)
+        for logged in batch:
+            ids[logged.account_id].append(logged.id)
     queue = iter(batches)
 
     async def write() -> None:
@@ -133,9 +133,9 @@ async def test_a_reader_misses_nothing_of_concurrent_writers(database: Database)
         for _ in range(4):
             tasks.create_task(write())
     for account, reader in zip(accounts, readers, strict=True):
-        seen = [one.body.decode() for one in reader.result()]
+        seen = [logged.body.decode() for logged in reader.result()]
         assert sorted(seen) == sorted(ids[account])
-        numbers = [one.cursor for one in reader.result()]
+        numbers = [logged.cursor for logged in reader.result()]
         assert all(a < b for a, b in itertools.pairwise(numbers))
 
 

@@ -91,8 +91,8 @@ def test_deltas_are_for_those_who_ask_and_may_read_agents() -> None:
     assert not select(EventQuery(), ALL).wants_delta(ONE, targets)
     assert not select(EventQuery(deltas="true"), MACHINE_KINDS).wants_delta(ONE, targets)
     assert select(EventQuery(deltas="true", events="agent:*"), ALL).wants_delta(ONE, targets)
-    for one in targets:
-        assert select(EventQuery(deltas="true", target=one), ALL).wants_delta(ONE, targets)
+    for target in targets:
+        assert select(EventQuery(deltas="true", target=target), ALL).wants_delta(ONE, targets)
     other = f"{ONE}:cli:codex"
     assert not select(EventQuery(deltas="true", target=other), ALL).wants_delta(ONE, targets)
     assert not select(EventQuery(deltas="true", daemon_id=OTHER), ALL).wants_delta(ONE, targets)

@@ -154,11 +154,11 @@ class TestAll:
         machine = await owner.machine(session())
         await (await person(site)).machine()
         shown = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
-        assert {one["id"]: one["connected"] for one in shown} == {
+        assert {daemon["id"]: daemon["connected"] for daemon in shown} == {
             shelf.daemon_id: False,
             machine.id: True,
         }
-        assert all(one.keys() == DAEMON_FIELDS | {"connected"} for one in shown)
+        assert all(daemon.keys() == DAEMON_FIELDS | {"connected"} for daemon in shown)
 
     async def test_an_offline_machine_has_its_last_state(self, site: Site) -> None:
         owner = await person(site)
@@ -175,9 +175,9 @@ class TestAll:
         await machine.drops()
 
         async def is_reconnecting() -> bool:
-            (one,) = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
-            assert one["connected"] is True
-            return one.get("reconnecting") is True
+            (daemon,) = (await owner.api.get("/api/v1/daemons?state=all")).json()["daemons"]
+            assert daemon["connected"] is True
+            return daemon.get("reconnecting") is True
 
         await eventually(is_reconnecting)
 
@@ -199,16 +199,16 @@ class TestApprovals:
         assert shown == [
             {
                 "action": as_json(ACTION),
-                "targetId": f"{machine.id}:session:{one.id}",
-                "sessionId": one.id,
-                "type": one.type,
-                "title": one.title,
+                "targetId": f"{machine.id}:session:{asking.id}",
+                "sessionId": asking.id,
+                "type": asking.type,
+                "title": asking.title,
                 "workspace": {"path": "/srv/project", "name": "project"},
                 "daemonId": machine.id,
                 "nickname": "Bench",
-                "createdAt": one.last_activity_at,
+                "createdAt": asking.last_activity_at,
             }
-            for machine, one in ((second, old), (first, new))
+            for machine, asking in ((second, old), (first, new))
         ]
 
     async def test_an_answered_question_is_gone(self, owner: Owner) -> None:
@@ -237,9 +237,9 @@ class TestStatus:
         assert shown.keys() == STATUS_FIELDS
         assert shown["connected"] is True
         assert shown["machine"] == as_json(MACHINE)
-        (one,) = shown["sessions"]
-        assert one.keys() >= SESSION_FIELDS
-        assert one["model"] == "big"
+        (shown_session,) = shown["sessions"]
+        assert shown_session.keys() >= SESSION_FIELDS
+        assert shown_session["model"] == "big"
         assert {"claude-code", "house-agent"} == {p["type"] for p in shown["availableProviders"]}
         for provider in shown["availableProviders"]:
             assert provider.keys() == {

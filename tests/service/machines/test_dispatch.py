@@ -312,7 +312,7 @@ class TestGracePeriod:
         assert "offline" in assert_error(await owner.api.get(status_of(machine.id)), 500)["error"]
         shown = (await owner.api.get(f"/api/v1/daemons/{machine.id}/status")).json()
         assert shown["connected"] is False
-        assert [one["id"] for one in shown["sessions"]] == [last.id]
+        assert [item["id"] for item in shown["sessions"]] == [last.id]
         assert shown["machine"]["hostname"] == "workbench"
         assert shown["clis"][0]["status"] == "generating"
 

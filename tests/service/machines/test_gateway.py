@@ -190,7 +190,7 @@ class TestHandshake:
         async with asyncio.timeout(PATIENCE):
             assert await connection.hello() is None
         await connection.close()
-        assert [one["type"] for one in sent] == ["websocket.accept", "websocket.close"]
+        assert [message["type"] for message in sent] == ["websocket.accept", "websocket.close"]
         assert sent[-1]["code"] == 4408
 
     async def test_going_away_before_the_hello_is_no_error(self, owner: Owner, site: Site) -> None:
@@ -208,7 +208,7 @@ class TestReports:
         async def shown() -> set[str]:
             status = await owner.api.get(f"/api/v1/daemons/{machine.id}/status")
             (listed,) = (await owner.api.get("/api/v1/daemons")).json()["daemons"]
-            ids = {one["id"] for one in status.json()["sessions"]}
+            ids = {shown_session["id"] for shown_session in status.json()["sessions"]}
             assert {entry["sessionId"] for entry in listed["clis"]} == ids
             return ids
 
@@ -266,18 +266,18 @@ class TestReports:
         self, owner: Owner
     ) -> None:
         machine = await owner.machine()
-        for one in too_much():
+        for reported in too_much():
             if not machine.is_open:
                 break
-            await machine.say(Change(sessions=[one]))
+            await machine.say(Change(sessions=[reported]))
         assert await machine.closed() == (4413, "A machine may report 2097152 bytes at the most")
 
     async def test_sessions_that_come_and_go_are_no_more_than_those_that_are_there(
         self, owner: Owner
     ) -> None:
         machine = await owner.machine()
-        for one in too_much():
-            await machine.say(Change(sessions=[one]), Change(removed=[one.id]))
+        for reported in too_much():
+            await machine.say(Change(sessions=[reported]), Change(removed=[reported.id]))
         await machine.settled()
         assert machine.is_open
 

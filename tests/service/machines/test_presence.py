@@ -132,7 +132,7 @@ async def test_many_machines_are_reclaimed_with_few_statements(here: Here) -> No
         "connection": 2,
     }
     ids = [new_id("machine") for _ in range(count)]
-    rows = [{**row, "id": one, "token_hash": digest(one)} for one in ids]
+    rows = [{**row, "id": machine_id, "token_hash": digest(machine_id)} for machine_id in ids]
     async with here.database.begin() as transaction:
         await transaction.execute(insert(tables.machines), rows)
     offline, elsewhere, revoked = ids[0], ids[1], ids[2]
@@ -151,7 +151,7 @@ async def test_many_machines_are_reclaimed_with_few_statements(here: Here) -> No
     event.remove(engine, "before_cursor_execute", counted)
     assert reclaimed == set(ids[3:])
     assert statements < 20
-    assert [await machines.node_of(here.database, one) for one in ids[1:5]] == [
+    assert [await machines.node_of(here.database, machine_id) for machine_id in ids[1:5]] == [
         *("dead", "dead"),
         *("alive", "alive"),
     ]
@@ -159,8 +159,8 @@ async def test_many_machines_are_reclaimed_with_few_statements(here: Here) -> No
 
 class TestArrivals:
     async def test_twice_the_same_one_together(self, here: Here) -> None:
-        one, other = await asyncio.gather(here.comes(here.ids[0]), here.comes(here.ids[0]))
-        assert {one.connection, other.connection} == {1, 2}
+        first, other = await asyncio.gather(here.comes(here.ids[0]), here.comes(here.ids[0]))
+        assert {first.connection, other.connection} == {1, 2}
         assert here.announced == [(EventName.MACHINE_CONNECTED, here.ids[0])]
 
     async def test_a_token_that_became_worthless_meanwhile(self, here: Here) -> None:
@@ -209,7 +209,7 @@ class TestArrivals:
         row = await machines.by_id(here.database, here.ids[0])
         assert row is not None
         states = [await here.presence.register(row, TOKEN, hello()) for _ in range(2)]
-        assert [isinstance(one, MachineState) and one.connection for one in states] == [1, 2]
+        assert [isinstance(state, MachineState) and state.connection for state in states] == [1, 2]
 
 
 class TestReports:
@@ -233,7 +233,7 @@ class TestReports:
         await here.presence.save()
         saved = await here.saved(state.id)
         assert saved.machine.free_mem == 1
-        assert new.id in {one.id for one in saved.sessions}
+        assert new.id in {item.id for item in saved.sessions}
 
     @pytest.mark.parametrize("how", ["dropped", "closed"])
     async def test_the_last_figures_are_saved_when_it_goes(self, here: Here, how: str) -> None:

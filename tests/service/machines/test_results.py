@@ -99,6 +99,6 @@ def test_a_chat_has_the_messages_that_fit_into_a_page(
     shown = checked(CommandType.READ_CHAT, CHAT | {"messages": messages}, **payload)
     assert len(msgspec.json.encode(shown)) <= MAX_PAGE_BYTES
     assert len(shown["messages"]) == 4
-    kept = [one["id"] for one in shown["messages"]]
-    assert kept == [one["id"] for one in messages if one["id"] in kept]
+    kept = [message["id"] for message in shown["messages"]]
+    assert kept == [message["id"] for message in messages if message["id"] in kept]
     assert f"msg_{expected}" in kept

@@ -31,30 +31,32 @@ async def listed(owner: Owner, path: str = SESSIONS, **query: Any) -> list[dict[
 
 async def ids(owner: Owner, path: str = SESSIONS, **query: Any) -> list[str]:
     """Return the ids of a list."""
-    return [one["id"] for one in await listed(owner, path, **query)]
+    return [item["id"] for item in await listed(owner, path, **query)]
 
 
-def end_of(one: Session, seq: int, **fields: Any) -> Event:
+def end_of(running: Session, seq: int, **fields: Any) -> Event:
     """Return the frame that reports an end."""
     return Event(
         seq=seq,
         event=AgentEvent(
             id=new_id("evt"),
             event=EventName.SESSION_ENDED,
-            session_id=one.id,
+            session_id=running.id,
             ide_id="x",
-            ide_type=one.type,
-            chat_title=one.title,
+            ide_type=running.type,
+            chat_title=running.title,
             duration=None,
             timestamp=1_700_000_002_000,
-            session=session(**{"id": one.id, "title": one.title, "type": one.type} | fields),
+            session=session(
+                **{"id": running.id, "title": running.title, "type": running.type} | fields
+            ),
         ),
     )
 
 
-async def ends(machine: ScriptedMachine, one: Session, seq: int, **fields: Any) -> None:
+async def ends(machine: ScriptedMachine, running: Session, seq: int, **fields: Any) -> None:
     """Report the end of a session as a machine agent does; return once it is stored."""
-    await machine.say(Change(removed=[one.id]), end_of(one, seq, **fields))
+    await machine.say(Change(removed=[running.id]), end_of(running, seq, **fields))
     await eventually(lambda: any(ack.seq >= seq for ack in machine.received(Acknowledge)))
 
 
@@ -67,41 +69,41 @@ STOPPED: dict[str, Any] = {
 
 
 async def test_a_session_from_its_begin_to_its_end(owner: Owner) -> None:
-    one = session(title="The parser")
-    machine = await owner.machine(one)
+    running = session(title="The parser")
+    machine = await owner.machine(running)
     path = f"/api/v1/daemons/{machine.id}/sessions"
     for where in (SESSIONS, path):
         (shown,) = await listed(owner, where, state="running")
-        assert (shown["id"], shown["state"], shown["endReason"]) == (one.id, "running", None)
-        assert shown["targetId"] == f"{machine.id}:session:{one.id}"
-    await machine.reports(session(id=one.id, status="generating", title="The parser"))
-    assert [one["status"] for one in await listed(owner, state="running")] == ["generating"]
+        assert (shown["id"], shown["state"], shown["endReason"]) == (running.id, "running", None)
+        assert shown["targetId"] == f"{machine.id}:session:{running.id}"
+    await machine.reports(session(id=running.id, status="generating", title="The parser"))
+    assert [item["status"] for item in await listed(owner, state="running")] == ["generating"]
 
-    await ends(machine, one, 1, **STOPPED)
+    await ends(machine, running, 1, **STOPPED)
     for where in (SESSIONS, path):
         assert await listed(owner, where, state="running") == []
         (shown,) = await listed(owner, where, state="ended")
         assert (shown["state"], shown["endReason"]) == ("ended", "crashed")
         assert (shown["endedAt"], shown["resumable"]) == (1_700_000_002_000, True)
-        assert shown["targetId"] == f"{machine.id}:session:{one.id}"
-        assert await ids(owner, where) == [one.id]
+        assert shown["targetId"] == f"{machine.id}:session:{running.id}"
+        assert await ids(owner, where) == [running.id]
 
 
 async def test_an_older_machine_agent_does_not_say_why(owner: Owner) -> None:
-    one = session()
-    machine = await owner.machine(one)
-    await ends(machine, one, 1)
+    running = session()
+    machine = await owner.machine(running)
+    await ends(machine, running, 1)
     (shown,) = await listed(owner, state="ended")
     assert (shown["endReason"], shown["endedAt"]) == ("stopped", 1_700_000_002_000)
 
 
 async def test_a_machine_that_is_offline(owner: Owner) -> None:
-    one, two = session(), session()
-    machine = await owner.machine(one, two)
+    running, two = session(), session()
+    machine = await owner.machine(running, two)
     await ends(machine, two, 1, **STOPPED)
     assert len(await listed(owner)) == 2
     await machine.__aexit__(None, None, None)
-    assert await ids(owner, state="running") == [one.id]
+    assert await ids(owner, state="running") == [running.id]
     assert await ids(owner, f"/api/v1/daemons/{machine.id}/sessions", state="ended") == [two.id]
 
 
@@ -113,8 +115,8 @@ async def test_pages_are_exact_under_equal_times(owner: Owner) -> None:
         while page := await ids(owner, path, limit=3, **({"before": paged[-1]} if paged else {})):
             assert len(page) <= 3
             paged += page
-        newest_first = sorted(many, key=lambda one: (one.created_at, one.id), reverse=True)
-        assert paged == [one.id for one in newest_first]
+        newest_first = sorted(many, key=lambda item: (item.created_at, item.id), reverse=True)
+        assert paged == [item.id for item in newest_first]
     assert await ids(owner, before=new_id("session")) == []
 
 
@@ -147,7 +149,7 @@ async def test_other_accounts_see_nothing(owner: Owner) -> None:
     machine = await owner.machine(session(id="shared"))
     stranger = await owner.site.account()
     await stranger.machine(session(id="shared", title="mine"))
-    assert [one["title"] for one in await listed(stranger)] == ["mine"]
+    assert [item["title"] for item in await listed(stranger)] == ["mine"]
     assert len(await listed(owner)) == 1
     path = f"/api/v1/daemons/{machine.id}/sessions"
     assert_error(await stranger.api.get(path), 404)
@@ -165,9 +167,9 @@ async def test_what_is_stored_late(owner: Owner) -> None:
     """An end that is stored after the session was resumed, and a report after the end."""
     machine, database = (await owner.enrolls()).daemon_id, owner.site.database
 
-    async def stores(one: Session) -> list[str]:
+    async def stores(running: Session) -> list[str]:
         async with database.begin() as transaction:
-            await session_history.save(transaction, [OwnedSession(owner.id, machine, one)])
+            await session_history.save(transaction, [OwnedSession(owner.id, machine, running)])
         page, _ = await session_history.page(database, owner.id, limit=10)
         return [known.session.state for known in page]
 
@@ -189,7 +191,7 @@ async def test_an_end_that_was_not_reported(owner: Owner) -> None:
 
     async def ended_sessions() -> list[Session]:
         page, _ = await session_history.page(database, owner.id, state="ended", limit=10)
-        return [one.session for one in page]
+        return [item.session for item in page]
 
     await session_history.prune(database, 5)
     (ended,) = await ended_sessions()
@@ -206,14 +208,14 @@ async def test_no_session_has_ended(owner: Owner) -> None:
 
 
 async def test_a_status_is_not_written(owner: Owner) -> None:
-    one = session(status="idle")
-    machine = await owner.machine(one)
+    running = session(status="idle")
+    machine = await owner.machine(running)
     await listed(owner)
-    await machine.reports(session(id=one.id, status="generating", title=one.title))
+    await machine.reports(session(id=running.id, status="generating", title=running.title))
     await listed(owner)
     (known,) = await session_history.running(owner.site.database, [machine.id])
     assert known.session.status == "idle"
-    await machine.reports(session(id=one.id, status="generating", title="another"))
+    await machine.reports(session(id=running.id, status="generating", title="another"))
 
     async def is_written() -> bool:
         await listed(owner)
@@ -231,19 +233,21 @@ async def test_a_worktree_that_was_removed_is_listed_as_removed(owner: Owner) ->
         workspace = Workspace(path=f"{path}/src", name="src")
         return {"worktree": tree, "workspace": workspace}
 
-    one, two, other = session(), session(), session()
-    machine = await owner.machine(one, two, other)
-    for seq, (each, where) in enumerate([(one, path), (two, path), (other, f"{path}-2")], start=1):
+    running, two, other = session(), session(), session()
+    machine = await owner.machine(running, two, other)
+    for seq, (each, where) in enumerate(
+        [(running, path), (two, path), (other, f"{path}-2")], start=1
+    ):
         await ends(machine, each, seq, **STOPPED, **in_worktree(where))
-    request = owner.sends("DELETE", f"/api/v1/shortcuts/{machine.id}:session:{one.id}/worktree")
-    taken = await machine.takes("remove_worktree", target=f"{machine.id}:session:{one.id}")
+    request = owner.sends("DELETE", f"/api/v1/shortcuts/{machine.id}:session:{running.id}/worktree")
+    taken = await machine.takes("remove_worktree", target=f"{machine.id}:session:{running.id}")
     await machine.answers(taken, {"success": True, "removed": path})
     assert (await request).json() == {"success": True, "removed": path}
     shown = {each["id"]: each for each in await listed(owner, state="ended")}
     assert {each: shown[each]["worktree"]["removed"] for each in shown} == {
-        one.id: True,
+        running.id: True,
         two.id: True,
         other.id: False,
     }
-    assert not shown[one.id]["resumable"]
+    assert not shown[running.id]["resumable"]
     assert shown[other.id]["resumable"]

@@ -117,12 +117,12 @@ class TestAgentTerminal:
         terminals = await terminal_machine(owner)
         path = agent_path(terminals)
         async with (
-            Opened(owner, terminals, path) as (one, first, _),
+            Opened(owner, terminals, path) as (first_socket, first, _),
             Opened(owner, terminals, path) as (two, second, _),
         ):
             await terminals.shows(first, b"1")
             await terminals.shows(second, b"2")
-            assert await received(one, 1) == b"1"
+            assert await received(first_socket, 1) == b"1"
             assert await received(two, 1) == b"2"
 
     async def test_watching_needs_agent_read_alone(self, owner: Owner) -> None:

@@ -23,7 +23,7 @@ async def report(machine: ScriptedMachine, *numbers: int) -> list[str]:
     """Have a machine report events with these numbers; return their ids."""
     events = [Event(seq=number, event=agent_event()) for number in numbers]
     await machine.say(*events)
-    return [one.event.id for one in events]
+    return [frame.event.id for frame in events]
 
 
 def is_asked(machine: ScriptedMachine, times: int = 1) -> bool:
@@ -69,7 +69,7 @@ async def test_deltas_of_a_machine_on_another_node(pair: Pair) -> None:
                 Delta(session_id="session_1", message_id="m", revision=1, op="replace", text="Hi!"),
             )
             assert (await here.next()).data["text"] == "Hi!"
-            assert [one.data["text"] for one in await there.events(2)] == ["no", "Hi!"]
+            assert [frame.data["text"] for frame in await there.events(2)] == ["no", "Hi!"]
     await eventually(lambda: machine.received(WatchDeltas)[-1].sessions == [])
 
 

@@ -85,11 +85,11 @@ class TestCommands:
         machine = await pair.machine_there(session(id="s1"))
         path = f"{V1}/daemons/{pair.id}/terminal"
 
-        async def one(number: int) -> tuple[int, str]:
+        async def request(number: int) -> tuple[int, str]:
             response = await pair.here.post(path, json={"command": str(number)})
             return number, response.json()["output"]
 
-        asked = [asyncio.create_task(one(number)) for number in range(100)]
+        asked = [asyncio.create_task(request(number)) for number in range(100)]
         for _ in asked:
             taken = await machine.takes("terminal")
             await machine.answers(taken, _output(_command(taken)))
@@ -102,12 +102,14 @@ class TestCommands:
         machine = await pair.machine_there(session(id="s1"))
         path = f"{V1}/daemons/{pair.id}/terminal"
         clients = [client for site in nodes for client in many_connections(site, pair.owner.key)]
-        asked = [asyncio.create_task(one.post(path, json={"command": "date"})) for one in clients]
+        asked = [
+            asyncio.create_task(client.post(path, json={"command": "date"})) for client in clients
+        ]
         taken = [await machine.takes("terminal") for _ in range(MAX_COMMANDS_IN_FLIGHT)]
         done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
         assert done
-        for one in taken:
-            await machine.answers(one)
+        for command in taken:
+            await machine.answers(command)
         machine.obliges()
         for later in machine.received(Command):
             await machine.answers(later)
@@ -161,10 +163,10 @@ class TestStates:
         (listed,) = await pair.list_here()
         theirs = (await pair.there.get(f"{V1}/daemons")).json()["daemons"]
         assert [listed] == theirs
-        one = (await pair.here.get(f"{V1}/daemons/{pair.id}/status")).json()
+        mine = (await pair.here.get(f"{V1}/daemons/{pair.id}/status")).json()
         other = (await pair.there.get(f"{V1}/daemons/{pair.id}/status")).json()
-        assert one | {"timestamp": 0} == other | {"timestamp": 0}
-        assert one["connected"] is True
+        assert mine | {"timestamp": 0} == other | {"timestamp": 0}
+        assert mine["connected"] is True
 
     async def test_a_change_shows_on_every_node_at_once(self, pair: Pair) -> None:
         machine = await pair.machine_there(session(id="s1"))
@@ -183,7 +185,7 @@ class TestStates:
         await pair.shows_here(0)
         shown = (await pair.here.get(f"{V1}/daemons/{pair.id}/status")).json()
         assert shown["connected"] is False
-        assert [one["id"] for one in shown["sessions"]] == ["s1"]
+        assert [item["id"] for item in shown["sessions"]] == ["s1"]
 
 
 class TestSockets:
@@ -248,7 +250,7 @@ class TestEvents:
             assert (await page.post(f"{V1}/webhooks", json=body)).is_success
             machine = await pair.machine_there()
             await machine.drops()
-            assert {one.event for one in await receiver.takes(2)} == self.BOTH
+            assert {item.event for item in await receiver.takes(2)} == self.BOTH
             await pair.machine_here()
             *_, third = await receiver.takes(3)
             assert third.event == "machine:connected"
@@ -264,7 +266,7 @@ class TestEvents:
             await pair.machine_here()
             # Disconnecting has no grace period.
             assert (await page.post(f"{V1}/daemons/{pair.id}/disconnect", json={})).is_success
-            assert {one.event for one in await receiver.takes(2)} == self.BOTH
+            assert {item.event for item in await receiver.takes(2)} == self.BOTH
             await pair.machine_there()
             *_, third = await receiver.takes(3)
             assert third.event == "machine:connected"
@@ -317,7 +319,7 @@ class TestShared:
             for client in (pair.here, pair.there)
         ]
         await machine.answers(await machine.takes("terminal"))
-        codes = sorted([(await one).status_code for one in asked])
+        codes = sorted([(await request).status_code for request in asked])
         assert codes[0] == 200
         assert codes[1] in (200, 409)  # a replay, or it came while the first was under way
         assert machine.received_nothing()
@@ -325,9 +327,9 @@ class TestShared:
         assert again.headers["idempotency-replayed"] == "true"
 
 
-def _generating(one: Session) -> Session:
-    one.status = "generating"
-    return one
+def _generating(running: Session) -> Session:
+    running.status = "generating"
+    return running
 
 
 def _output(output: str) -> dict[str, Any]:

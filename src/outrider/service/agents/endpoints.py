@@ -151,8 +151,8 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
         BUILT_IN_TYPES.get(request.type, (None,))[0],
     )
     if category is None:
-        known = sorted({p.type for p in state.providers} | BUILT_IN_TYPES.keys())
-        raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(known)}", "type")
+        types = sorted({p.type for p in state.providers} | BUILT_IN_TYPES.keys())
+        raise bad_request(f"Unknown type {request.type!r}: it is one of {', '.join(types)}", "type")
     if request.resume is not None:
         for name in ("dir", "model", "worktree"):
             if getattr(request, name) is not None:

@@ -112,8 +112,8 @@ def _accepts_stream(accept: bytes) -> bool:
 def _body(page: Page) -> bytes:
     """Return the body of a page; the events' own bodies go into it as they are stored."""
     events = b",".join(
-        b'{"cursor":"%b",%b' % (frames.cursor_text(one.cursor).encode(), one.body[1:])
-        for one in page.events
+        b'{"cursor":"%b",%b' % (frames.cursor_text(event.cursor).encode(), event.body[1:])
+        for event in page.events
     )
     rest = msgspec.json.encode({"cursor": frames.cursor_text(page.cursor), "resume": page.resume})
     return b'{"events":[%b],%b' % (events, rest[1:])

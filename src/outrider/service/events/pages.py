@@ -82,7 +82,7 @@ class Pages:
         self, account_id: str, selection: Selection, page: Page, limit: int
     ) -> tuple[Page, bool]:
         """Read on after an empty page; return the page, and whether the log's end is reached."""
-        found: list[LoggedEvent] = []
+        events: list[LoggedEvent] = []
         cursor, left = page.cursor, MAX_PAGE_BYTES
         for _ in range(_MAX_QUERIES):
             part = await event_log.read(
@@ -91,13 +91,13 @@ class Pages:
             for event in part.events:
                 if selection.wants(event):
                     left -= len(event.body)
-                    if left < 0 and found:
-                        return Page(found, cursor, page.resume), False
-                    found.append(event)
-                    if len(found) == limit:
-                        return Page(found, event.cursor, page.resume), False
+                    if left < 0 and events:
+                        return Page(events, cursor, page.resume), False
+                    events.append(event)
+                    if len(events) == limit:
+                        return Page(events, event.cursor, page.resume), False
                 cursor = event.cursor
             cursor = part.cursor
             if not part.has_more:
-                return Page(found, cursor, page.resume), True
-        return Page(found, cursor, page.resume), False
+                return Page(events, cursor, page.resume), True
+        return Page(events, cursor, page.resume), False

@@ -75,10 +75,10 @@ class SessionHistory:
             SQLAlchemyError, OSError: the database is unavailable; the next call saves it.
         """
         missing = [
-            one
-            for one in self._missing.values()
-            if (state := self._presence.local(one.machine_id)) is not None
-            and one.session.id not in state.sessions
+            owned
+            for owned in self._missing.values()
+            if (state := self._presence.local(owned.machine_id)) is not None
+            and owned.session.id not in state.sessions
         ]
         if missing:
             async with self._database.begin() as transaction:
@@ -107,13 +107,13 @@ class SessionHistory:
             machines = (
                 [machine] if machine is not None else await self._presence.of_account(account_id)
             )
-            live = {one.id: one for one in machines}
+            live = {connected.id: connected for connected in machines}
             if not await self._has_missing(live) or self._clock() >= deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)
             if machine is not None:
                 machine = await self._presence.find(account_id, machine.id)
-        found, has_more = await session_history.page(
+        rows, has_more = await session_history.page(
             self._database,
             account_id,
             machine_id=None if machine is None else machine.id,
@@ -122,7 +122,7 @@ class SessionHistory:
             limit=limit,
             before=before,
         )
-        shown = [await self._shown(owned, live) for owned in found]
+        shown = [await self._shown(owned, live) for owned in rows]
         # The live state of a session may be longer than what is stored of it.
         sessions = shown[: count_within(map(json_bytes, shown))]
         has_more |= len(sessions) < len(shown)
@@ -132,7 +132,7 @@ class SessionHistory:
 
     async def _has_missing(self, live: dict[str, MachineState]) -> bool:
         """Return whether a stored session is in no report any more, and its end is on its way."""
-        online = [one.id for one in live.values() if one.online]
+        online = [state.id for state in live.values() if state.online]
         return any(
             session_id not in live[machine_id].sessions
             for machine_id, session_id in await session_history.running_ids(self._database, online)
@@ -178,8 +178,8 @@ class SessionHistory:
             if (state := self._presence.local(machine_id)) is not None
         }
         stored = {
-            (one.machine_id, one.session.id): one
-            for one in await session_history.running(self._database, list(mine))
+            (owned.machine_id, owned.session.id): owned
+            for owned in await session_history.running(self._database, list(mine))
         }
         changed = []
         for state in mine.values():

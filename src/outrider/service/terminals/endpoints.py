@@ -240,14 +240,14 @@ async def agent_terminal(services: TerminalServices, call: Call) -> Conversation
     if target.kind != "session":  # only the machine knows which session the target means
         question = AgentStatusQuery()
         question.target = str(target)
-        found = await services.dispatcher.call(
+        answer = await services.dispatcher.call(
             call.account_id,
             target.daemon_id,
             CommandType.AGENT_STATUS,
             msgspec.json.encode(question),
             call.client_gone,
         )
-        session_id = _agent_state.decode(found).session_id
+        session_id = _agent_state.decode(answer).session_id
     request = Open(session_id=session_id, mode=query.mode, columns=query.columns, rows=query.rows)
     return TerminalConversation(services, call.account_id, target.daemon_id, request)
 

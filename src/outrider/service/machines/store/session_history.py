@@ -50,7 +50,7 @@ class OwnedSession(NamedTuple):
 
 async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> None:
     """Add sessions, or replace their states by newer ones."""
-    rows = {(one.machine_id, one.session.id): _row(one) for one in sessions}
+    rows = {(owned.machine_id, owned.session.id): _row(owned) for owned in sessions}
     # In the order of the keys: nodes that write the same rows cannot deadlock.
     if not rows:
         return
@@ -65,30 +65,30 @@ async def save(transaction: Transaction, sessions: Iterable[OwnedSession]) -> No
 
 async def running(database: Database, machine_ids: Sequence[str]) -> list[OwnedSession]:
     """Return the sessions of these machines that have not ended, as they are stored."""
-    found: list[OwnedSession] = []
+    sessions: list[OwnedSession] = []
     async with database.read() as transaction:
         for batch in batched(machine_ids, _MAX_IDS):
             query = select(_history.c.account_id, *_KEY, _history.c.data).where(
                 _history.c.machine_id.in_(batch),
                 _history.c.ended_at.is_(None),
             )
-            found += [
+            sessions += [
                 OwnedSession(account_id, machine_id, _decode(data))
                 for account_id, machine_id, _, data in await transaction.execute(query)
             ]
-    return found
+    return sessions
 
 
 async def running_ids(database: Database, machine_ids: Sequence[str]) -> set[tuple[str, str]]:
     """Return the machines and ids of the sessions of these machines that have not ended."""
-    found: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     async with database.read() as transaction:
         for batch in batched(machine_ids, _MAX_IDS):
             query = select(*_KEY).where(
                 _history.c.machine_id.in_(batch), _history.c.ended_at.is_(None)
             )
-            found |= {(row[0], row[1]) for row in await transaction.execute(query)}
-    return found
+            keys |= {(row[0], row[1]) for row in await transaction.execute(query)}
+    return keys
 
 
 async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: int) -> None:
@@ -96,12 +96,12 @@ async def end(transaction: Transaction, missing: Sequence[OwnedSession], now: in
     if not missing:
         return
     rows = []
-    for one in missing:
+    for owned in missing:
         ended = cut_session(
-            msgspec.structs.replace(one.session, state="ended", ended_at=now, pending_action=None)
+            msgspec.structs.replace(owned.session, state="ended", ended_at=now, pending_action=None)
         )
         data = msgspec.json.encode(ended)
-        rows.append({"machine": one.machine_id, "session": one.session.id, "ended": data})
+        rows.append({"machine": owned.machine_id, "session": owned.session.id, "ended": data})
     await transaction.execute(
         update(_history)
         .where(_history.c.machine_id == bindparam("machine"))
@@ -182,11 +182,11 @@ async def page(
         if machine_id is not None:
             position = position.where(_history.c.machine_id == machine_id)
         async with database.read() as transaction:
-            found = (await transaction.execute(position.limit(1))).first()
-        if found is None:
+            place = (await transaction.execute(position.limit(1))).first()
+        if place is None:
             return [], False
         order = tuple_(_history.c.created_at, _history.c.id, _history.c.machine_id)
-        query = query.where(order < tuple_(found[0], found[1], found[2]))
+        query = query.where(order < tuple_(place[0], place[1], place[2]))
     query = query.order_by(
         _history.c.created_at.desc(), _history.c.id.desc(), _history.c.machine_id.desc()
     ).limit(limit + 1)
@@ -231,8 +231,8 @@ def _matching(query: Select[Any], q: str) -> Select[Any]:
             func.lower(_machines.c.hostname).like(pattern, escape=_ESCAPE),
         ),
     )
-    found = _history.c.search.like(pattern, escape=_ESCAPE)
-    return query.where(or_(_history.c.id == q, found, named.exists()))
+    has_text = _history.c.search.like(pattern, escape=_ESCAPE)
+    return query.where(or_(_history.c.id == q, has_text, named.exists()))
 
 
 def _row(owned: OwnedSession) -> dict[str, Any]:
