@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from outrider.service.cluster import node_store as nodes
+from outrider.service.cluster import nodes
 from outrider.service.cluster.nodes import Nodes
 from outrider.service.database.clock import SharedClock
 from outrider.service.database.engine import Database

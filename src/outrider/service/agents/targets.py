@@ -64,6 +64,7 @@ async def aim(dispatcher: Dispatcher, account_id: str, path: str, request: Names
     request.target = path
     if other is None or other == path:
         return target
+    # Either way the machine gets both, and compares them: only it knows what runs now.
     named = target_of(other)
     if named.kind == "session" and request.session_id in {None, named.name}:
         request.session_id = named.name

@@ -47,13 +47,12 @@ REREAD_SECONDS: Final = 5.0
 """Seconds after which a turn is read again without a wake-up."""
 
 _SHORTEST_PAUSE: Final = 0.05
+# Seconds between two reads. The pause grows with the reads that found nothing, because every event
+# of the account wakes a wait, also those of other agents.
 _LONGEST_PAUSE: Final = 0.5
-"""Seconds between two reads. The pause grows with the reads that found nothing, because every event
-of the account wakes a wait, also those of other agents.
-"""
 
+# How long the only or the last read of a wait may take beyond its timeout.
 _LAST_READ_SECONDS: Final = 2.0
-"""How long the only or the last read of a wait may take beyond its timeout."""
 
 _RETRY_SECONDS: Final = 1.0
 _TRANSIENT: Final = frozenset({503, 504})

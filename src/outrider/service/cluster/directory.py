@@ -13,12 +13,12 @@ from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.store import machines
 from outrider.service.periodic import WriteBehind
 
+# Pause between two batches: a machine that changes often is published once in each.
 _BATCH_INTERVAL: Final = 0.005
-"""Pause between two batches: a machine that changes often is published once in each."""
 
 _RETRY_SECONDS: Final = 1.0
+# For how long after an outage of the bus some nodes may not have republished their machines.
 _INCOMPLETE_SECONDS: Final = 5.0
-"""For how long after an outage of the bus some nodes may not have republished their machines."""
 
 _log = structlog.get_logger(__name__)
 

@@ -10,18 +10,20 @@ have taken over.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
+from sqlalchemy import delete, insert, select, update
 
-from outrider.service.cluster import node_store as nodes
+from outrider.service.database import tables
 from outrider.service.database.clock import SharedClock
 from outrider.service.database.engine import DATABASE_ERRORS, Database
 from outrider.service.periodic import run_periodically
 
 _HEARTBEATS_PER_TIMEOUT: Final = 5
 
+_nodes = tables.nodes
 _log = structlog.get_logger(__name__)
 
 
@@ -56,8 +58,8 @@ class Nodes:
         self._timeout = timeout
         self._shared_clock = shared_clock
         self._clock = clock
+        # The heartbeat count of each node, and since when it has not changed.
         self._seen: dict[str, tuple[int, float]] = {}
-        """The heartbeat count of each node, and since when it has not changed."""
         self._checked_at = 0.0
         self._was_declared_dead = False
 
@@ -69,18 +71,18 @@ class Nodes:
         """
         await self._shared_clock.adjust()
         if alone:
-            await nodes.remove_others(self._database, self._node)
-        await nodes.beat(self._database, self._node)
+            await remove_others(self._database, self._node)
+        await beat(self._database, self._node)
         await self._take_over()
 
     async def leave(self) -> None:
         """Unregister this node; the others take over its machines at once."""
-        await nodes.remove(self._database, self._node)
+        await remove(self._database, self._node)
 
     async def has_others(self) -> bool:
         """Return whether there are other nodes, as far as is known."""
         try:
-            return bool((await nodes.beats(self._database)).keys() - {self._node})
+            return bool((await beats(self._database)).keys() - {self._node})
         except DATABASE_ERRORS:
             return False
 
@@ -92,7 +94,7 @@ class Nodes:
     async def beat(self) -> None:
         """Send one heartbeat and check the other nodes."""
         await self._shared_clock.adjust()
-        if not await nodes.beat(self._database, self._node):
+        if not await beat(self._database, self._node):
             _log.warning("this node was declared dead by its peers; releasing its machines")
             self._was_declared_dead = True
         if self._was_declared_dead:
@@ -108,7 +110,7 @@ class Nodes:
 
     async def _check_peers(self) -> bool:
         """Remove dead nodes; return whether machines may need a new node."""
-        counts = await nodes.beats(self._database)
+        counts = await beats(self._database)
         now = self._clock()
         if now - self._checked_at > self._timeout / 2:
             self._seen.clear()  # this node was suspended: what it saw before says nothing
@@ -117,12 +119,46 @@ class Nodes:
             someone_may_be_gone = bool(self._seen.keys() - counts.keys())
         self._checked_at = now
         seen, self._seen = self._seen, {}
-        for node, beats in counts.items():
+        for node, count in counts.items():
             before, since = seen.get(node, (None, now))
-            self._seen[node] = beats, (since if before == beats else now)
-            if before == beats and now - since >= self._timeout and node != self._node:
-                _log.warning("node declared dead", node=node, beats=beats)
+            self._seen[node] = count, (since if before == count else now)
+            if before == count and now - since >= self._timeout and node != self._node:
+                _log.warning("node declared dead", node=node, beats=count)
                 # Unless its counter has changed since it was read: then it is alive.
-                await nodes.remove(self._database, node, beats)
+                await remove(self._database, node, count)
                 someone_may_be_gone = True
         return someone_may_be_gone
+
+
+async def beat(database: Database, node: str) -> bool:
+    """Increment this node's heartbeat; return False if the node had to be added (again)."""
+    async with database.begin() as connection:
+        updated = await connection.execute(
+            update(_nodes).where(_nodes.c.id == node).values(beats=_nodes.c.beats + 1)
+        )
+        if updated.rowcount:
+            return True
+        await connection.execute(insert(_nodes).values(id=node, beats=1))
+        return False
+
+
+async def beats(database: Database) -> Mapping[str, int]:
+    """Return the heartbeat count of every node, by id."""
+    async with database.read() as connection:
+        rows = await connection.execute(select(_nodes.c.id, _nodes.c.beats))
+        return {row[0]: row[1] for row in rows}
+
+
+async def remove(database: Database, node: str, beats: int | None = None) -> None:
+    """Remove a node; with `beats`, only if its heartbeat count is still that."""
+    statement = delete(_nodes).where(_nodes.c.id == node)
+    if beats is not None:
+        statement = statement.where(_nodes.c.beats == beats)
+    async with database.begin() as connection:
+        await connection.execute(statement)
+
+
+async def remove_others(database: Database, node: str) -> None:
+    """Remove every node but this one."""
+    async with database.begin() as connection:
+        await connection.execute(delete(_nodes).where(_nodes.c.id != node))

@@ -23,12 +23,12 @@ _CLUSTER: Final = "redis+cluster://"
 FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
 """What the library raises when Redis cannot be reached or does not answer."""
 
+# The timeout of a command in seconds: how long the first requests wait on a frozen Redis.
 _TIMEOUT: Final = 2.0
-"""The timeout of a command in seconds: how long the first requests wait on a frozen Redis."""
 
 _PROBE_SECONDS: Final = 0.5
+# Commands at a time; further ones wait.
 _CONNECTIONS: Final = 50
-"""Commands at a time; further ones wait."""
 
 
 _log = structlog.get_logger(__name__)
@@ -78,6 +78,7 @@ class Redis:
                 the command.
         """
         async with self._slots:
+            # Checked with the slot: those that waited for it while Redis froze fail at once.
             if self._probe_task is not None:
                 raise RedisUnavailable("Redis was unavailable a moment ago")
             try:

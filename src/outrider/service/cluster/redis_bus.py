@@ -18,17 +18,17 @@ from outrider.service.cluster.bus import Bus, BusDown, MessageHandler
 from outrider.service.cluster.redis import FAILURES, Redis, RedisUnavailable
 from outrider.service.cluster.redis_subscription import Message, Subscription
 
+# Expiry of a directory after its last write; every machine reports more often than that.
 _DIRECTORY_SECONDS: Final = 900
-"""Expiry of a directory after its last write; every machine reports more often than that."""
 
+# Larger messages are stored in a key that subscribers fetch: Redis disconnects a subscriber with
+# megabytes of unread output.
 _LARGE: Final = 256 * 1024
-"""Larger messages are stored in a key that subscribers fetch: Redis disconnects a subscriber with
-megabytes of unread output."""
 
 _LARGE_SECONDS: Final = 60
 _SUBSCRIBE_SECONDS: Final = 2.0
+# After this silence the bus publishes to itself; if that does not arrive, it reconnects.
 _SILENCE_SECONDS: Final = 3.0
-"""After this silence the bus publishes to itself; if that does not arrive, it reconnects."""
 
 _INLINE: Final = b"="
 _IN_KEY: Final = b"@"
@@ -217,6 +217,7 @@ class RedisBus(Bus):
                     unconfirmed.discard(message["channel"].decode())
                 else:
                     self._handle(message)
+        # From here on `subscribe` and `unsubscribe` use the new connection themselves.
         self._set_subscription(subscription)
         for name in list(self._names.values()):
             # From now on `unsubscribe` sends the command itself, and has counted it then.

@@ -166,6 +166,7 @@ class CommandRelay:
 
     async def register(self, machine_id: str, socket: Socket, connection: int) -> None:
         """Make this socket the machine's current connection; older ones on any node are closed."""
+        # Before the subscription: a command that arrives meanwhile already uses this socket.
         older = self._connections.get(machine_id)
         self._connections[machine_id] = _LocalConnection(socket, connection)
         if older is not None:
@@ -173,6 +174,7 @@ class CommandRelay:
         elif self._transport.is_shared:
             await self._transport.subscribe(machine_id, partial(self._on_machine, machine_id))
         if self._transport.is_shared:
+            # Only now: the claim ends older sockets, whose nodes hand their commands over here.
             await self._claim(machine_id, connection)
 
     async def unregister(self, machine_id: str, socket: Socket, *, has_moved: bool) -> None:
@@ -184,6 +186,8 @@ class CommandRelay:
         current = self._connections.get(machine_id)
         if current is None or current.socket is not socket:
             return
+        # Unsubscribed before the commands are handed over: otherwise a command published in between
+        # would be counted as received by this node, and be dropped.
         del self._connections[machine_id]
         if self._transport.is_shared:
             await self._transport.unsubscribe(machine_id)
@@ -205,6 +209,7 @@ class CommandRelay:
             return await _send(current.socket, frame)
         if not self._transport.is_shared:
             return False
+        # A command whose result would be lost is not sent: the caller may repeat it without harm.
         if not self._transport.is_up:
             raise BusDown("The result would not be received", may_be_sent=False)
         return await self._transport.publish(machine_id, ForwardCommand(encode(frame))) > 0
@@ -265,6 +270,7 @@ class CommandRelay:
         for current in self._connections.values():
             if not current.in_flight and not current.in_flight_before:
                 continue
+            # Only what was in flight at the last report too: most commands need no report at all.
             for command_id in current.in_flight & current.in_flight_before:
                 reports[_node_of(command_id)].append(command_id)
             current.in_flight_before = frozenset(current.in_flight)

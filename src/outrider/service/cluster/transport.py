@@ -27,12 +27,12 @@ MAX_RETRIED_BYTES: Final = 64 * 1024 * 1024
 MAX_POSTED: Final = 1000
 """Messages of one topic that may wait; beyond them, those that can be dropped are dropped."""
 
+# Bytes of one topic that may wait before droppable messages are dropped.
 _MAX_DROPPABLE_BYTES: Final = 1024 * 1024
-"""Bytes of one topic that may wait before droppable messages are dropped."""
 
 _SEND_RETRIES: Final = 5
+# What a retry needs beside its message.
 _RETRY_BYTES: Final = 1024
-"""What a retry needs beside its message."""
 
 _log = structlog.get_logger(__name__)
 
@@ -108,6 +108,8 @@ class Transport:
             except Exception:  # noqa: BLE001  # a newer release's message must not end the bus
                 _log.exception("message of another node failed", topic=topic)
 
+        # A receiver for each subscription: if a topic is subscribed again while it is being
+        # unsubscribed, the late end of the older one must not take the newer one away.
         self._receivers[topic] = receive
         await self.bus.subscribe(topic, receive)
 
@@ -198,6 +200,7 @@ class Transport:
         self, topic: str, queue: _Queue, on_failed: Callable[[], None] | None
     ) -> None:
         is_lost = False
+        # One after the other: of two messages under way at once the later one could arrive first.
         while queue.waiting and not is_lost:
             data = next(iter(queue.waiting))
             del queue.waiting[data]
@@ -205,6 +208,7 @@ class Transport:
             if not queue.is_full:
                 queue.has_room.set()
             is_lost = not await self._publish(topic, data) and on_failed is not None
+        # Before `on_failed`, which may post to the topic again.
         del self._queues[topic]
         queue.has_room.set()
         if is_lost and on_failed is not None:

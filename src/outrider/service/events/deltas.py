@@ -34,8 +34,8 @@ LEASE_SECONDS: Final = 6.0
 """Seconds for which an announcement holds."""
 
 _ACCOUNTS_OF_MESSAGE: Final = 1000
+# The topic on which nodes announce what they want.
 _ANNOUNCEMENTS: Final = "deltas"
-"""The topic on which nodes announce what they want."""
 
 _TOPIC: Final = "deltas "
 
@@ -124,8 +124,8 @@ class DeltaRelay:
         self._changed = streams.delta_accounts_changed
         self._announced: dict[str, int] = {}
         self._announce_at = 0.0
+        # For each account, the number of other nodes' requests, and when they expire.
         self._leases: dict[str, dict[str, tuple[int, float]]] = {}
-        """For each account, the number of other nodes' requests, and when they expire."""
         self._topics = TopicSet(transport, _TOPIC, self._on_delta)
 
     def receive(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:

@@ -8,8 +8,9 @@ A node subscribes only to the topics of accounts that have listeners on it.
 """
 
 import asyncio
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from outrider.service.cluster.messages import EventsStored, Message
 from outrider.service.cluster.transport import TopicSet, Transport
@@ -25,24 +26,10 @@ class Listener(Protocol):
 
 
 class Subscription:
-    """Waits for the events of one account; a context, at whose end it is unsubscribed."""
+    """Waits for the events of one account; see `LiveFeed.subscribe`."""
 
-    def __init__(self, feed: "LiveFeed", account_id: str) -> None:
-        self._feed = feed
-        self._account_id = account_id
+    def __init__(self) -> None:
         self._woken = asyncio.Event()
-
-    def __enter__(self) -> Self:
-        self._feed.add(self._account_id, self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._feed.remove(self._account_id, self)
 
     async def changed(self, seconds: float) -> bool:
         """Wait until events are stored, at most so many seconds; return whether they were.
@@ -83,12 +70,18 @@ class LiveFeed:
         self.is_draining = False
         """Whether the node stops: whoever waits must answer now, with what there is."""
 
-    def subscribe(self, account_id: str) -> Subscription:
-        """Return a subscription to the events of an account, for use in `with`."""
-        return Subscription(self, account_id)
+    @contextmanager
+    def subscribe(self, account_id: str) -> Iterator[Subscription]:
+        """Subscribe to the events of an account while the context lasts."""
+        subscription = Subscription()
+        self.add(account_id, subscription)
+        try:
+            yield subscription
+        finally:
+            self.remove(account_id, subscription)
 
     def add(self, account_id: str, listener: Listener) -> None:
-        """Add a listener to wake; a `Subscription` adds itself."""
+        """Add a listener to wake."""
         of_account = self._subscriptions.setdefault(account_id, set())
         of_account.add(listener)
         if len(of_account) == 1:
@@ -107,6 +100,7 @@ class LiveFeed:
         Call it after the transaction is committed. It does not block.
         """
         self._wake(account_id)
+        # A wake-up that is lost costs a few seconds: everybody who waits reads again after a while.
         if self._transport.is_shared:
             self._transport.post(_TOPIC + account_id, EventsStored(self._transport.node))
 

@@ -96,6 +96,7 @@ class FrameBudget:
     def take(self, account_id: str, size: int) -> bool:
         """Count bytes of an account, if there is room; return whether there was."""
         used = self._used[account_id] + size
+        # Room for one stream's worth in any case: other accounts cannot starve this one.
         is_little = used <= MAX_BYTES
         if not is_little and (
             used > self._max_account_bytes or self._total + size > self._max_bytes
@@ -153,6 +154,7 @@ class FrameBuffer:
         """Add an event. Deltas that wait are dropped if it finds no room otherwise."""
         if self.overflowed or self._add(cursor, frame):
             return
+        # Deltas first: the client can do without them, since the whole message follows.
         self._drop_deltas()
         if not self._add(cursor, frame):
             self.overflowed = True

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, case, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from outrider.contract.sizes import MAX_PAGE_BYTES
 from outrider.service.database import tables
@@ -109,23 +109,6 @@ async def newest(database: Database, account_ids: Iterable[str]) -> Mapping[str,
         return {row[0]: row[1] for row in await transaction.execute(query)}
 
 
-_SMALL_BYTES: Final = 4096
-"""Bodies that are read with their rows; longer ones only once it is known that they fit."""
-
-_READ = (
-    select(
-        _events.c.cursor,
-        _events.c.name,
-        func.length(_events.c.body),
-        case((func.length(_events.c.body) <= _SMALL_BYTES, _events.c.body)),
-    )
-    .where(_events.c.account_id == bindparam("account"))
-    .where(_events.c.cursor > bindparam("after"))
-    .order_by(_events.c.cursor)
-    .limit(bindparam("most"))
-)
-
-
 async def read(
     database: Database,
     account_id: str,
@@ -142,30 +125,30 @@ async def read(
     Args:
         wants: returns whether events of a name are wanted; the others are left out.
     """
-    values = {"account": account_id, "after": after, "most": limit}
-    cursor, left, large = after, max_bytes, []
+    following = (
+        select(_events.c.cursor, _events.c.name, func.length(_events.c.body))
+        .where(_events.c.account_id == account_id, _events.c.cursor > after)
+        .order_by(_events.c.cursor)
+        .limit(limit)
+    )
+    cursor, left = after, max_bytes
+    names: dict[int, str] = {}
     async with database.read() as transaction:
-        rows = (await transaction.execute(_READ, values)).all()
+        rows = (await transaction.execute(following)).all()
         has_more = len(rows) == limit
-        bodies: dict[int, bytes] = {}
-        names: dict[int, str] = {}
-        for row_cursor, name, size, body in rows:
+        for row_cursor, name, size in rows:
             if wants(name):
                 if size > left and names:
                     has_more = True
                     break
                 left -= size
                 names[row_cursor] = name
-                if body is None:
-                    large.append(row_cursor)
-                else:
-                    bodies[row_cursor] = body
             cursor = row_cursor
-        if large:
-            query = select(_events.c.cursor, _events.c.body).where(
-                _events.c.account_id == account_id, _events.c.cursor.in_(large)
-            )
-            bodies |= {row[0]: row[1] for row in await transaction.execute(query)}
+        # Bodies are read only now that it is known which fit: together they may have megabytes.
+        query = select(_events.c.cursor, _events.c.body).where(
+            _events.c.account_id == account_id, _events.c.cursor.in_(names)
+        )
+        bodies = {row[0]: row[1] for row in await transaction.execute(query)} if names else {}
     # An event that was pruned between the two statements is left out, as if it were a gap.
     events = [LoggedEvent(at, name, bodies[at]) for at, name in names.items() if at in bodies]
     return Part(events, cursor, has_more)

@@ -12,12 +12,12 @@ from outrider.service.events.feed import LiveFeed
 from outrider.service.events.log import LoggedEvent
 from outrider.service.events.selection import Selection
 
+# Events of one query.
 _SCANNED: Final = 500
-"""Events of one query."""
 
+# Queries of one request, at most. If its filter fits nothing until then, the page is empty, and the
+# client asks for the next one.
 _MAX_QUERIES: Final = 20
-"""Queries of one request, at most. If its filter fits nothing until then, the page is empty, and
-the client asks for the next one."""
 
 
 class Page(NamedTuple):
@@ -69,6 +69,7 @@ class Pages:
             if cursor is None or not extent.floor <= cursor <= extent.newest:
                 return Page([], extent.newest, "gap")
             page = Page([], cursor, "ok")
+        # Before the first read: what is stored after it ends the wait.
         with self._feed.subscribe(account_id) as subscription:
             while True:
                 page, is_end = await self._scan(account_id, selection, page, limit)

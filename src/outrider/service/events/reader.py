@@ -21,11 +21,11 @@ from outrider.service.periodic import run_periodically
 PAGE: Final = 200
 """Events of one query."""
 
+# Queries at a time, so that most connections of the database's pool stay free for requests.
 _READS: Final = 2
-"""Queries at a time, so that most connections of the database's pool stay free for requests."""
 
+# Bytes of one query, which streams get at once; a fraction of what their buffers hold.
 _SLICE_BYTES: Final = 256 * 1024
-"""Bytes of one query, which streams get at once; a fraction of what their buffers hold."""
 
 _COMPARED_AT_ONCE: Final = 500
 

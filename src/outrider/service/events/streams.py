@@ -32,8 +32,8 @@ from outrider.service.events.selection import Selection
 from outrider.service.events.stream_limit import StreamLimit
 
 _RETRY_SECONDS: Final = 1.0
+# Clients whose streams end together connect again spread over this time, after it.
 _RETRY_MILLIS: Final = 1000
-"""Clients whose streams end together connect again spread over this time, after it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -130,6 +130,8 @@ class EventStream:
             yield self._missed(part.events, part.cursor)
             is_behind = part.has_more
         if self._is_open():
+            # From here on the tail fills the buffer. It may be ahead of this stream: the pages up
+            # to where it was at this moment are still to be read.
             tail = self._tail = self._owner.reader.join(
                 self.credential.account_id, self._position, self
             )
@@ -254,6 +256,7 @@ class EventStreams:
         try:
             begin = beginning(await event_log.extent(self._database, credential.account_id), after)
         except BaseException:
+            # Also if the client has gone: a place that nobody releases would be lost for hours.
             self._limit.release(credential)
             raise
         stream = EventStream(self, credential, selection, begin)

@@ -139,6 +139,7 @@ class Connection:
                 if not self._is_accepted:
                     await self.accept()
                 await self.flush()
+                # Before the close frame: nothing may follow it, whoever else is about to send.
                 self.is_gone = True
                 reason = close_reason(closing.reason)
                 await self._send(

@@ -32,14 +32,14 @@ DRAIN_SECONDS: Final = 3.0
 """Seconds that a stopping service waits for commands in flight."""
 
 _REGISTRATION_SECONDS: Final = 2.0
+# How long, and how often, to retry a machine whose hello has not been answered yet.
 _REGISTRATION_POLL: Final = 0.02
-"""How long, and how often, to retry a machine whose hello has not been answered yet."""
 
+# How long to try to cancel a command on a machine that does not read.
 _CANCEL_SECONDS: Final = 5.0
-"""How long to try to cancel a command on a machine that does not read."""
 
+# The statuses that a machine may answer with; any other becomes a 500.
 _FROM_MACHINE: Final = frozenset({400, 404, 409, 413, 500, 503, 504})
-"""The statuses that a machine may answer with; any other becomes a 500."""
 
 _log = structlog.get_logger(__name__)
 

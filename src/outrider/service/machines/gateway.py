@@ -48,8 +48,8 @@ from outrider.service.machines.sockets import MOVE, MachineSockets
 from outrider.service.machines.store import machines
 from outrider.service.terminals.streams import LocalTerminals, MachineTerminals
 
+# How often a machine is registered again because another node has stored a connection of it.
 _REGISTRATIONS: Final = 3
-"""How often a machine is registered again because another node has stored a connection of it."""
 
 _UNAUTHORIZED: Final = "This token is unknown or was revoked: run `outrider setup` again"
 
@@ -193,6 +193,8 @@ class Gateway:
         hello = await self._hello(machine, connection)
         if hello is None:
             return
+        # Before the registration, so that whoever closes the machine's connection from now on finds
+        # this one.
         older = self._table.admit(machine, connection)
         if older is not None:
             self._relay.connection_lost(machine)  # commands in flight on it get no result

@@ -124,8 +124,10 @@ class MachineState:
         self, sessions: dict[str, Session], added: Iterable[Session], size: int
     ) -> tuple[dict[str, Session], int]:
         """Return `sessions` with these added or replaced, and the bytes of all that is kept."""
+        # A copy: if it is too much, nothing has changed.
         sessions = sessions.copy()
         for session in added:
+            # Never what the machine says: it could pass its session off as another machine's.
             session.target_id = f"{self.id}:session:{session.id}"
             older = sessions.get(session.id)
             size += len(_encode(session)) - (0 if older is None else len(_encode(older)))

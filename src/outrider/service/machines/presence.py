@@ -228,6 +228,7 @@ class Presence:
 
     def connection_lost(self, machine_id: str) -> None:
         """Start the grace period of a machine whose socket is lost."""
+        # Idempotent: a socket may be lost, and closed by another node, at the same time.
         state = self._local.get(machine_id)
         if state is not None and state.online:
             state.online = False

@@ -18,8 +18,8 @@ from outrider.service.terminals.streams import LocalTerminals
 
 _MOVES_PER_SECOND: Final = 500
 _LONGEST_MOVE: Final = 10.0
+# Seconds that a machine has for its move, in addition to the spread.
 _MOVE_SECONDS: Final = 3.0
-"""Seconds that a machine has for its move, in addition to the spread."""
 
 MOVE: Final = "This node is stopping: connect to another"
 
@@ -88,6 +88,7 @@ class MachineSockets:
         mine = self.table.evict(machine_id, code, reason, claimed_by=connection)
         if mine is None:
             return
+        # Before anything is awaited: the other node is responsible for the machine already.
         self._presence.release(machine_id)
         self.forget(machine_id, mine)
         work = self._unregister_and_close(machine_id, mine)
@@ -159,6 +160,8 @@ class MachineSockets:
         await asyncio.gather(*(_in_time(connection.close(), 0.5) for connection in connections))
 
     async def _end(self, state: MachineState, code: CloseCode, reason: str) -> None:
+        # Evicted before the database is awaited: a handshake under way then finds no connection and
+        # withdraws its registration (`Gateway._serve`).
         connection = self.table.evict(state.id, code, reason)
         await self._presence.disconnect(state.account_id, state.id)
         if connection is None:

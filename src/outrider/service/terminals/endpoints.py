@@ -39,11 +39,12 @@ MAX_MESSAGE: Final = 1024 * 1024
 
 _RETRY_SECONDS: Final = 1.0
 _REGISTRATION_SECONDS: Final = 2.0
+# How long, and how often, to retry a machine whose hello has not been answered yet.
 _REGISTRATION_POLL: Final = 0.02
-"""How long, and how often, to retry a machine whose hello has not been answered yet."""
 
 _FAILED: Final = 1011
 
+# The status of a handshake's response, by the code with which the machine closes the stream.
 _REFUSALS: Final = {
     StreamCode.FORBIDDEN: 403,
     StreamCode.NOT_FOUND: 404,
@@ -54,10 +55,9 @@ _REFUSALS: Final = {
     RESTART: 503,
     TRY_AGAIN: 503,
 }
-"""The status of a handshake's response, by the code with which the machine closes the stream."""
 
+# The codes that are passed on to the client.
 _CODES: Final = frozenset(StreamCode) | {RESTART, TRY_AGAIN}
-"""The codes that are passed on to the client."""
 
 _MESSAGES: Final = """\
 Binary messages are what is typed and what is shown. A text message of the client,

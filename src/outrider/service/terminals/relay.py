@@ -49,8 +49,8 @@ from outrider.service.terminals.streams import (
     Viewer,
 )
 
+# Bytes consumed before they are reported to the machine's node.
 _REPORTED_FROM: Final = WINDOW // 8
-"""Bytes consumed before they are reported to the machine's node."""
 
 _LOST: Final = "The connection between the service's nodes was lost: open it again in a moment"
 
@@ -289,6 +289,7 @@ class TerminalRelay:
         if not self._transport.is_up:
             raise BusDown("The machine's answer would not be received")
         line = _RemoteLine(secrets.token_hex(12), node, self, viewer)
+        # Before the request is sent: the answer may come before this returns.
         self._add(line)
         encoded = msgspec.json.encode(request)
         self.post(node, OpenStream(self._transport.node, line.stream, machine_id, encoded))

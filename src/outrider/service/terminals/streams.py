@@ -34,8 +34,8 @@ TRY_AGAIN: Final = 1013
 UNSUPPORTED: Final = 4501
 """Close code: the machine agent has no live terminals."""
 
+# Bytes that `TerminalStream.read` returns at a time.
 _MAX_READ: Final = 64 * 1024
-"""Bytes that `TerminalStream.read` returns at a time."""
 
 
 class TerminalStreamClosed(OutriderError):
@@ -99,7 +99,7 @@ class MachineTerminals:
     ) -> None:
         self.is_supported = is_supported
         self._send = send
-        self._streams = TerminalStreams(is_machine=False)
+        self.streams = TerminalStreams(is_machine=False)
         self._viewers: dict[int, Viewer] = {}
         self._sending: asyncio.Task[None] | None = None
 
@@ -113,14 +113,14 @@ class MachineTerminals:
             raise TerminalStreamClosed(
                 UNSUPPORTED, "This machine's agent has no live terminals yet: update it"
             )
-        number = self._streams.open(request)
+        number = self.streams.open(request)
         if number is None:
             raise TerminalStreamClosed(
                 StreamCode.TOO_MANY,
-                f"{len(self._streams)} terminals of this machine are open: close one of them",
+                f"{len(self.streams)} terminals of this machine are open: close one of them",
             )
         self._viewers[number] = viewer
-        self._wake()
+        self.wake()
         return _LocalLine(self, number)
 
     def receive(self, message: bytes) -> None:
@@ -130,9 +130,9 @@ class MachineTerminals:
             DecodeError: close the machine's connection.
         """
         try:
-            self._streams.receive(message)
+            self.streams.receive(message)
         finally:
-            for stream, content in self._streams.events():
+            for stream, content in self.streams.events():
                 viewer = self._viewers.get(stream)
                 if viewer is None:
                     continue
@@ -146,50 +146,33 @@ class MachineTerminals:
                     case Closed(code=code, reason=reason):
                         del self._viewers[stream]
                         viewer.closed(code, reason)
-        self._wake()
+        self.wake()
 
     def end(self, code: int, reason: str) -> None:
         """Close all streams: the socket has ended."""
+        # Emptied first: a viewer that is told may close its stream at once.
         viewers, self._viewers = self._viewers, {}
-        self._streams = TerminalStreams(is_machine=False)
+        self.streams = TerminalStreams(is_machine=False)
         for viewer in viewers.values():
             viewer.closed(code, reason)
         if self._sending is not None:
             self._sending.cancel()
 
-    def room(self, stream: int) -> int:
-        """Return how many bytes of input a stream takes now."""
-        return self._streams.room(stream)
-
-    def send(self, stream: int, data: bytes) -> None:
-        """Send input, at most `room` bytes."""
-        self._streams.send(stream, data)
-        self._wake()
-
-    def resize(self, stream: int, columns: int, rows: int) -> None:
-        """Send the size of the viewer's screen; of several that wait, the newest."""
-        self._streams.resize(stream, columns, rows)
-        self._wake()
-
-    def consumed(self, stream: int, count: int) -> None:
-        """Report that output is passed on: the machine may send as much again."""
-        self._streams.consumed(stream, count)
-        self._wake()
-
     def close(self, stream: int) -> None:
         """End a stream: its viewer has left."""
         if self._viewers.pop(stream, None) is not None:
-            self._streams.close(stream, StreamCode.ENDED)
-            self._wake()
+            self.streams.close(stream, StreamCode.ENDED)
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Send what waits, in a task of its own."""
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_waiting(), name="send to terminals")
 
     async def _send_waiting(self) -> None:
         """Send what waits, one message at a time, so that frames of the link get in between."""
         try:
-            while message := self._streams.next_message():
+            while message := self.streams.next_message():
                 await self._send(message)
         except ConnectionError:
             pass  # the end of the socket is reported by `end`
@@ -203,19 +186,22 @@ class _LocalLine:
         self._number = number
 
     def room(self) -> int:
-        return self._terminals.room(self._number)
+        return self._terminals.streams.room(self._number)
 
     def send(self, data: bytes) -> None:
-        self._terminals.send(self._number, data)
+        self._terminals.streams.send(self._number, data)
+        self._terminals.wake()
 
     async def wait_for_room(self) -> None:
         pass  # of several sizes only the newest waits
 
     def resize(self, columns: int, rows: int) -> None:
-        self._terminals.resize(self._number, columns, rows)
+        self._terminals.streams.resize(self._number, columns, rows)
+        self._terminals.wake()
 
     def consumed(self, count: int) -> None:
-        self._terminals.consumed(self._number, count)
+        self._terminals.streams.consumed(self._number, count)
+        self._terminals.wake()
 
     def close(self) -> None:
         self._terminals.close(self._number)
@@ -256,6 +242,7 @@ class TerminalStream:
             self._readable.clear()
             await self._readable.wait()
         parts, size = [self._unread.popleft()], 0
+        # Several parts as one message: a program that draws a screen writes in small pieces.
         while self._unread and (size := size + len(parts[-1])) + len(self._unread[0]) <= _MAX_READ:
             parts.append(self._unread.popleft())
         return b"".join(parts)

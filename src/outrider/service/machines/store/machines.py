@@ -152,6 +152,8 @@ async def attach(
         _machines.c.connected,
         _machines.c.node,
     )
+    # Locked until the commit: of two nodes that attach the machine at once, the later one sees the
+    # number of the earlier one.
     row = (await transaction.execute(query.where(this).with_for_update())).first()
     if row is None or row.token_hash != arrival.token_hash:
         return AttachFailure.TOKEN_INVALID
