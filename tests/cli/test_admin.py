@@ -72,8 +72,8 @@ class TestKey:
     @pytest.mark.parametrize("given", ["", "ide", "ide:write", "ide:read,all"])
     def test_unknown_scope(self, operator: Operator, account: str, given: str) -> None:
         arguments = ["--account", account, "--name", "k", "--scope", given]
-        said = operator.fails("key", "create", *arguments, code=2)
-        assert all(scope in said for scope in Scope)
+        sentence = operator.fails("key", "create", *arguments, code=2)
+        assert all(scope in sentence for scope in Scope)
 
     def test_unknown_account(self, operator: Operator, account: str) -> None:
         arguments = ["--account", "b@example.org", "--name", "k"]

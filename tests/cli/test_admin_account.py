@@ -88,9 +88,9 @@ class TestCreate:
         self, operator: Operator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OUTRIDER_PUBLIC_URL", "https://outrider.example.com/")
-        said = operator.says("account", "create", "--email", EMAIL)
-        assert "https://outrider.example.com/password#" in said
-        assert "OUTRIDER_PUBLIC_URL" not in said
+        sentence = operator.says("account", "create", "--email", EMAIL)
+        assert "https://outrider.example.com/password#" in sentence
+        assert "OUTRIDER_PUBLIC_URL" not in sentence
 
     @pytest.mark.parametrize("email", [EMAIL, EMAIL.upper(), f" {EMAIL} "])
     def test_an_email_belongs_to_one_user(
@@ -105,8 +105,8 @@ class TestCreate:
         assert "not an email" in operator.fails("account", "create", "--email", email, code=2)
 
     def test_unknown_plan(self, operator: Operator) -> None:
-        said = operator.fails("account", "create", "--email", "a@b", "--plan", "gold", code=2)
-        assert all(plan in said for plan in ("free", "pro", "team", "enterprise"))
+        sentence = operator.fails("account", "create", "--email", "a@b", "--plan", "gold", code=2)
+        assert all(plan in sentence for plan in ("free", "pro", "team", "enterprise"))
 
 
 class TestListAndShow:
@@ -201,17 +201,17 @@ class TestChange:
     def test_nothing_is_deleted_without_a_terminal_to_ask_on(
         self, operator: Operator, account: str, typed: str
     ) -> None:
-        said = operator.fails("account", "delete", "--email", EMAIL, code=2, typed=typed)
-        assert account in said
-        assert "--yes" in said
+        sentence = operator.fails("account", "delete", "--email", EMAIL, code=2, typed=typed)
+        assert account in sentence
+        assert "--yes" in sentence
         assert operator.row("SELECT count(*) FROM accounts") == (1,)
 
 
 @pytest.mark.parametrize("command", ["show", "set-plan free", "password", "sessions", "delete"])
 def test_an_account_that_does_not_exist(operator: Operator, account: str, command: str) -> None:
     name, *arguments = command.split()
-    said = operator.fails("account", name, "--email", "b@example.org", *arguments)
-    assert "b@example.org" in said
+    sentence = operator.fails("account", name, "--email", "b@example.org", *arguments)
+    assert "b@example.org" in sentence
 
 
 class Terminal:

@@ -101,9 +101,9 @@ async def test_a_command_ends_with_that_sentence(
     tmp_path: Path, command: str, name: str, value: str
 ) -> None:
     env = environment(tmp_path) | {f"OUTRIDER_{name}": value}
-    said = (await outrider(*command.split(), env=env)).assert_sentence()
-    assert f"OUTRIDER_{name}" in said
-    assert "hunter2" not in said
+    sentence = (await outrider(*command.split(), env=env)).assert_sentence()
+    assert f"OUTRIDER_{name}" in sentence
+    assert "hunter2" not in sentence
 
 
 def test_admin_makes_no_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +111,9 @@ def test_admin_makes_no_data_directory(tmp_path: Path, monkeypatch: pytest.Monke
     missing = tmp_path / "data"
     operator = Operator(missing)
     monkeypatch.setenv("OUTRIDER_DATA_DIR", str(missing))
-    said = operator.fails("account", "create", "--email", "a@example.org")
-    assert str(missing) in said
-    assert "OUTRIDER_DATA_DIR" in said
+    sentence = operator.fails("account", "create", "--email", "a@example.org")
+    assert str(missing) in sentence
+    assert "OUTRIDER_DATA_DIR" in sentence
     monkeypatch.setenv("OUTRIDER_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("OUTRIDER_DATABASE_URL", f"sqlite:///{missing}/x.db")
     operator.fails("migrate")

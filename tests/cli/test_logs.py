@@ -162,4 +162,6 @@ def test_the_form_of_a_line(on_terminal: bool, environment: dict[str, str], is_j
         assert line.isprintable()
         assert "machine connected" in line
         assert "version=" in line
-        assert of_library == r"library: bad\npeer"
+        assert of_library.isprintable()
+        assert r"bad\npeer" in of_library
+        assert "[library]" in of_library

@@ -55,7 +55,7 @@ async def revoke(api: httpx.AsyncClient, credentials: Credentials) -> None:
 
 async def key_ids(api: httpx.AsyncClient, key: str) -> list[str]:
     keys = (await api.get(f"{V1}/account")).json()["keys"]
-    return [one["id"] for one in keys if one["prefix"] == key[:8]]
+    return [row["id"] for row in keys if row["prefix"] == key[:8]]
 
 
 async def valid(site: Site, credentials: Credentials) -> set[str]:
@@ -66,9 +66,9 @@ async def valid(site: Site, credentials: Credentials) -> set[str]:
         f" UNION SELECT 'webhook' FROM webhooks WHERE active AND id = '{credentials.webhook}'"
     )
     async with site.database.read() as transaction:
-        found = set(await transaction.scalars(text(query)))
+        usable = set(await transaction.scalars(text(query)))
     client = site.client(credentials.key)
-    return found | {"key"} if (await client.get(f"{V1}/daemons")).is_success else found
+    return usable | {"key"} if (await client.get(f"{V1}/daemons")).is_success else usable
 
 
 async def back_up(chosen: Settings, file: Path) -> None:

@@ -102,30 +102,24 @@ def test_it_polls_until_it_is_approved(play: Callable[..., Play], settings: Daem
     assert scripted.asked[1][1].device_code == "device"
 
 
-def test_slow_down_adds_five_seconds_to_the_interval_permanently(
-    play: Callable[..., Play], settings: DaemonSettings
+@pytest.mark.parametrize(
+    ("answers", "pauses"),
+    [
+        ([SLOWER, PENDING, SLOWER, PENDING], [5, 10, 10, 15, 15]),  # five more, permanently
+        # RFC 8628, section 3.5: exponential backoff while the service is unavailable.
+        ([UNAVAILABLE] * 4 + [PENDING], [5, 10, 20, 40, 60, 5]),
+        ([RefusedError("Too many", ErrorCode.RATE_LIMITED, 17), PENDING], [5, 17, 5]),
+    ],
+)
+def test_it_waits_as_the_service_says(
+    play: Callable[..., Play],
+    settings: DaemonSettings,
+    answers: list[Exception],
+    pauses: list[float],
 ) -> None:
-    scripted = play(SLOWER, PENDING, SLOWER, PENDING, ENROLLED)
+    scripted = play(*answers, ENROLLED)
     scripted.run(settings)
-    assert scripted.slept == [5, 10, 10, 15, 15]
-
-
-def test_an_unavailable_service_is_polled_less_and_less_often(
-    play: Callable[..., Play], settings: DaemonSettings
-) -> None:
-    """RFC 8628, section 3.5: exponential backoff."""
-    scripted = play(UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, PENDING, ENROLLED)
-    scripted.run(settings)
-    assert scripted.slept == [5, 10, 20, 40, 60, 5]
-
-
-def test_over_the_rate_it_waits_as_told(
-    play: Callable[..., Play], settings: DaemonSettings
-) -> None:
-    limited = RefusedError("Too many", ErrorCode.RATE_LIMITED, 17)
-    scripted = play(limited, PENDING, ENROLLED)
-    scripted.run(settings)
-    assert scripted.slept == [5, 17, 5]
+    assert scripted.slept == pauses
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ACCESS_DENIED, ErrorCode.EXPIRED_TOKEN, None])
@@ -206,9 +200,9 @@ class TestCommand:
                 assert line, text
                 text += line
         assert f"{owner.site.url}/device" in text
-        found = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", text)
-        assert found is not None, text
-        return process, found[0]
+        match = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", text)
+        assert match is not None, text
+        return process, match[0]
 
     async def test_approved(self, user: Owner, tmp_path: Path) -> None:
         process, code = await self._start(user, tmp_path)

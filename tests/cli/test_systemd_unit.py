@@ -87,13 +87,13 @@ def test_somebody_elses_unit_is_kept(home: Path) -> None:
     refused = run("daemon", "--install")
     assert refused.exit_code == 1
     assert "was not written by this command" in refused.stderr
-    kept = run("daemon", "--uninstall")
-    assert kept.exit_code == 1
-    assert "was not written by this command" in kept.stderr
+    refused = run("daemon", "--uninstall")
+    assert refused.exit_code == 1
+    assert "was not written by this command" in refused.stderr
     assert file.read_text() == "[Unit]\n"
-    said = run("uninstall").stdout
-    assert f"rm '{file}'" in said
-    assert "outrider daemon --uninstall" not in said
+    shown = run("uninstall").stdout
+    assert f"rm '{file}'" in shown
+    assert "outrider daemon --uninstall" not in shown
 
 
 def test_a_machine_that_is_not_enrolled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,26 +107,26 @@ def test_a_machine_that_is_not_enrolled(home: Path, monkeypatch: pytest.MonkeyPa
 def test_uninstall_goes_on_where_the_unit_cannot_be_read(home: Path) -> None:
     unit = home / ".config" / "systemd" / "user" / "outrider-daemon.service"
     unit.mkdir(parents=True)  # which root cannot read either
-    said = run("uninstall")
-    assert said.exit_code == 0, said.output
-    assert f"rm '{unit}'" in said.stdout
+    shown = run("uninstall")
+    assert shown.exit_code == 0, shown.output
+    assert f"rm '{unit}'" in shown.stdout
 
 
 def test_uninstall_does_not_guess_the_name_of_a_database(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTRIDER_DATABASE_URL", "postgresql://db.example.org/fleet")
-    said = run("uninstall").stdout
-    assert "the database that OUTRIDER_DATABASE_URL names" in said
-    assert "dropdb" not in said
+    shown = run("uninstall").stdout
+    assert "the database that OUTRIDER_DATABASE_URL names" in shown
+    assert "dropdb" not in shown
 
 
 def test_uninstall_names_what_is_there_and_removes_nothing(home: Path) -> None:
     assert run("daemon", "--install").exit_code == 0
     before = sorted(home.rglob("*"))
-    said = run("uninstall")
-    assert said.exit_code == 0, said.output
-    assert "outrider daemon --uninstall" in said.stdout
-    assert f"rm -r '{home}/.config/outrider'" in said.stdout
-    assert ".local/share/outrider" not in said.stdout  # no service was ever started here
+    shown = run("uninstall")
+    assert shown.exit_code == 0, shown.output
+    assert "outrider daemon --uninstall" in shown.stdout
+    assert f"rm -r '{home}/.config/outrider'" in shown.stdout
+    assert ".local/share/outrider" not in shown.stdout  # no service was ever started here
     assert sorted(home.rglob("*")) == before

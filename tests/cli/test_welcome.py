@@ -50,8 +50,8 @@ def test_the_address_for_a_phone(
 
 
 def test_on_all_addresses_it_is_the_one_in_the_network(tmp_path: Path) -> None:
-    found = phone_url(Settings(data_dir=tmp_path, host="0.0.0.0"), 8401)
-    assert found is None or not found.startswith(("http://127.", "http://0.0.0.0"))
+    address = phone_url(Settings(data_dir=tmp_path, host="0.0.0.0"), 8401)
+    assert address is None or not address.startswith(("http://127.", "http://0.0.0.0"))
 
 
 def test_the_text() -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEMO = AgentKind("demo", seed=lambda *_: None, environment=lambda _: {})
 
 
-def said(messages: list[Message]) -> list[tuple[str, str]]:
+def answered(messages: list[Message]) -> list[tuple[str, str]]:
     """Return the kinds and texts of an answer, without the message of the user."""
     assert messages[0].role == "user"
     return [(message.kind, message.content) for message in messages[1:]]
@@ -49,7 +49,7 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 async def answers(agent: Agent, message: str) -> str:
     """Send a message and return the text of the whole answer."""
-    ((kind, text),) = said(await agent.turn(message))
+    ((kind, text),) = answered(await agent.turn(message))
     assert kind == "text"
     return text
 
@@ -166,11 +166,11 @@ async def test_allowed_always(box: Machine, file: Path) -> None:
 
 
 async def test_reading(shared: Agent, file: Path) -> None:
-    call, result, text = said(await shared.turn("read"))
+    call, result, text = answered(await shared.turn("read"))
     assert (call[0], result[0]) == ("tool_call", "tool_result")
     assert "no demo.txt" in result[1]
     write(file, "what it holds\n")
-    _, result, text = said(await shared.turn("read"))
+    _, result, text = answered(await shared.turn("read"))
     assert result == ("tool_result", "what it holds\n")
     assert text == ("text", "I have read demo.txt.")
 
@@ -191,8 +191,8 @@ async def test_editing(shared: Agent, file: Path) -> None:
 
 
 async def test_thinking_and_planning(shared: Agent) -> None:
-    assert [kind for kind, _ in said(await shared.turn("think"))] == ["thinking", "text"]
-    plan, done = said(await shared.turn("plan"))
+    assert [kind for kind, _ in answered(await shared.turn("think"))] == ["thinking", "text"]
+    plan, done = answered(await shared.turn("plan"))
     assert plan[1].splitlines() == [
         "- [x] Look at the task",
         "- [x] Do the work",
@@ -202,7 +202,7 @@ async def test_thinking_and_planning(shared: Agent) -> None:
 
 
 async def test_many_messages_are_messages_of_their_own(shared: Agent) -> None:
-    texts = [text for _, text in said(await shared.turn("messages 50"))]
+    texts = [text for _, text in answered(await shared.turn("messages 50"))]
     assert texts == [f"Message {number} of 50" for number in range(1, 51)]
 
 

@@ -106,9 +106,9 @@ def test_every_image_can_be_given_by_its_digest(name: str) -> None:
             [service["image"]] if "image" in service else [service["build"]["args"]["PYTHON_IMAGE"]]
         )
         for image in images:
-            found = re.fullmatch(r"\$\{(\w+_IMAGE):-([\w.:-]+)\}", image)
-            assert found is not None, image
-            assert f"# {found[1]}={found[2]}@sha256:" in example
+            match = re.fullmatch(r"\$\{(\w+_IMAGE):-([\w.:-]+)\}", image)
+            assert match is not None, image
+            assert f"# {match[1]}={match[2]}@sha256:" in example
     assert re.findall(r"^FROM (\S+)", BUILD + IMAGE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
 
 

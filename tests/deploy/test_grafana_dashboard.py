@@ -18,7 +18,11 @@ DASHBOARD: Any = json.loads(
 TARGETS = [
     (panel["title"], target["expr"]) for panel in DASHBOARD["panels"] for target in panel["targets"]
 ]
-VARIABLES = [one["definition"] for one in DASHBOARD["templating"]["list"] if "definition" in one]
+VARIABLES = [
+    variable["definition"]
+    for variable in DASHBOARD["templating"]["list"]
+    if "definition" in variable
+]
 
 _METRIC = re.compile(r"\b(?:outrider|process)_\w+")
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
@@ -34,7 +38,7 @@ async def test_every_query_names_what_the_service_exports(owner: Owner) -> None:
     exported = {
         family.name + suffix for family in families for suffix in _SUFFIXES.get(family.type, [""])
     }
-    labels = {label for family in families for one in family.samples for label in one.labels}
+    labels = {label for family in families for sample in family.samples for label in sample.labels}
     labels |= {"outcome"} | _OF_PROMETHEUS  # `outcome` has no sample before the first webhook
     assert len(TARGETS) > 15
     for title, query in [*TARGETS, *(("a variable", query) for query in VARIABLES)]:

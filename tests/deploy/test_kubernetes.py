@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
     """Return the variables that the generated ConfigMap and Secret give the container."""
     (configuration,) = KUSTOMIZATION["configMapGenerator"]
     (secret,) = KUSTOMIZATION["secretGenerator"]
-    references = [one[kind]["name"] for one in CONTAINER["envFrom"] for kind in one]
+    references = [source[kind]["name"] for source in CONTAINER["envFrom"] for kind in source]
     assert references == [configuration["name"], secret["name"]]
     assert secret["envs"] == ["secret.env"]
     lines = (DIRECTORY / "secret.example.env").read_text().splitlines()
@@ -47,8 +47,8 @@ def environment() -> dict[str, str]:
 def problems(resource: Any) -> list[str]:
     group = GROUPS[resource["apiVersion"]]
     schema = SCHEMA | {"$ref": f"#/$defs/io.k8s.api.{group}.{resource['kind']}"}
-    found = jsonschema.Draft202012Validator(schema).iter_errors(resource)
-    return [f"{error.json_path}: {error.message}" for error in found]
+    errors = jsonschema.Draft202012Validator(schema).iter_errors(resource)
+    return [f"{error.json_path}: {error.message}" for error in errors]
 
 
 @pytest.mark.parametrize("name", RESOURCES)
@@ -109,7 +109,7 @@ def test_the_parts_find_each_other() -> None:
     backend = path["backend"]["service"]
     assert backend["name"] == RESOURCES["service.yaml"]["metadata"]["name"]
     assert backend["port"]["name"] == port["name"]
-    assert {one["name"] for one in KUSTOMIZATION["images"]} == {CONTAINER["image"]}
+    assert {image["name"] for image in KUSTOMIZATION["images"]} == {CONTAINER["image"]}
 
 
 def test_only_the_proxy_and_prometheus_reach_the_pods() -> None:

@@ -93,14 +93,14 @@ async def cluster(
                 timeout=2 * PATIENCE,
             )
         )
-        found: list[str] = []
+        listed: list[str] = []
 
         async def is_connected() -> bool:
-            found[:] = [one["id"] for one in (await client.get(LIST)).json()["daemons"]]
-            return bool(found)
+            listed[:] = [row["id"] for row in (await client.get(LIST)).json()["daemons"]]
+            return bool(listed)
 
         await eventually(is_connected)
-        yield Cluster(nodes, client, found[0])
+        yield Cluster(nodes, client, listed[0])
 
 
 async def new_key(node: Node) -> str:

@@ -161,7 +161,9 @@ async def test_the_service_sees_the_client_s_address_and_https(deployment: Deplo
 
         async def is_seen() -> bool:
             records = (await client.get("/api/v1/audit")).json()["records"]
-            return [one["address"] for one in records if one["action"] == "terminal"] == [ADDRESS]
+            return [record["address"] for record in records if record["action"] == "terminal"] == [
+                ADDRESS
+            ]
 
         await eventually(is_seen)
 
@@ -175,7 +177,7 @@ async def test_a_wait_ends_with_what_it_waits_for(deployment: Deployment) -> Non
     await machine.say(Event(seq=1, event=event))
     async with asyncio.timeout(PATIENCE):
         events = (await waiting).json()["events"]
-    assert [one["id"] for one in events] == [event.id]
+    assert [row["id"] for row in events] == [event.id]
 
 
 async def test_an_event_arrives_while_the_stream_is_open(deployment: Deployment) -> None:

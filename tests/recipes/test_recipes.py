@@ -56,9 +56,9 @@ async def test_a_nightly_task_on_ten_machines(workplace: Workplace) -> None:
         owner = await workplace.site.account()
         for number in range(9):
             enrolled = await owner.enrolls(nickname=f"builder-{number}")
-            one = await owner.machine(enrolled=enrolled)
-            target = f"{one.id}:session:session_1"
-            one.obliges(launch_cli=LAUNCHED | {"sessionTargetId": target})
+            machine = await owner.machine(enrolled=enrolled)
+            target = f"{machine.id}:session:session_1"
+            machine.obliges(launch_cli=LAUNCHED | {"sessionTargetId": target})
         broken = await owner.machine(enrolled=await owner.enrolls(nickname="broken"))
         refusing = asyncio.create_task(_refuses_a_launch(broken))
         env = variables(workplace, owner.key)
@@ -83,11 +83,11 @@ async def test_a_review_of_a_finished_turn(
     try:
         async with Recipe("review.md", "laptop", "demo", env=variables(workplace)) as recipe:
             assert await recipe.line() == "ready\n"
-            said = asyncio.create_task(_until(recipe, "+++ b/demo.txt"))
-            while not said.done():  # its stream of events opens after it is ready
+            reviewed = asyncio.create_task(_until(recipe, "+++ b/demo.txt"))
+            while not reviewed.done():  # its stream of events opens after it is ready
                 await agent.ask("Hello", timeout=PATIENCE)
                 (repository / "demo.txt").write_text(f"{time.time()}\n")
-            await said
+            await reviewed
     finally:
         await agent.stop()
         for session in await machine.sessions(state="running"):
@@ -155,7 +155,9 @@ class Slack:
 
     def press(self, message: dict[str, Any], name: str, user: str) -> tuple[bytes, dict[str, str]]:
         """Return the request for a button that somebody presses."""
-        (button,) = [one for one in message["blocks"][1]["elements"] if one["action_id"] == name]
+        (button,) = [
+            element for element in message["blocks"][1]["elements"] if element["action_id"] == name
+        ]
         interaction = {
             "user": {"id": user},
             "actions": [{"action_id": name, "value": button["value"]}],
@@ -180,10 +182,10 @@ class Slack:
 
 @asynccontextmanager
 async def slack() -> AsyncIterator[Slack]:
-    one = Slack()
-    async with await asyncio.start_server(one.serve, "127.0.0.1", 0) as server:
-        one.url = "http://{}:{}/".format(*server.sockets[0].getsockname()[:2])
-        yield one
+    slack_ = Slack()
+    async with await asyncio.start_server(slack_.serve, "127.0.0.1", 0) as server:
+        slack_.url = "http://{}:{}/".format(*server.sockets[0].getsockname()[:2])
+        yield slack_
 
 
 async def test_approvals_from_slack(
@@ -242,8 +244,8 @@ async def test_approvals_from_slack(
 
 
 def _listens(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _now() -> int:

@@ -53,10 +53,10 @@ def main() -> None:
     """Run the commands that standard input names."""
     from typer.testing import CliRunner
 
-    from outrider.cli.client import commands
+    from outrider.cli import client
     from outrider.cli.main import app
 
-    commands.register(app)
+    client.register(app)
     runner = CliRunner()
     for line in sys.stdin:
         arguments, env = json.loads(line)

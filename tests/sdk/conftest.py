@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from outrider.machine.settings import Connection, DaemonSettings
-from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider, Outrider
+from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider
 from tests.machine.agents.machine import kill_server
 from tests.rig.patience import eventually
 from tests.rig.processes import PROCESS_PATIENCE, Program, environment
@@ -29,10 +29,6 @@ class Workplace(NamedTuple):
     def client(self, **options: object) -> AsyncOutrider:
         """Return a client with the key."""
         return AsyncOutrider(self.site.url, self.key, **options)  # type: ignore[arg-type]
-
-    def synchronous(self, **options: object) -> Outrider:
-        """Return a synchronous client with the key; to be used in a thread."""
-        return Outrider(self.site.url, self.key, **options)  # type: ignore[arg-type]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -59,7 +55,9 @@ async def workplace(
         async with AsyncOutrider(sqlite_site.url, owner.key) as client:
 
             async def connected() -> bool:
-                return [one.id for one in await client.machines.list()] == [enrolled.daemon_id]
+                return [listed.id for listed in await client.machines.list()] == [
+                    enrolled.daemon_id
+                ]
 
             await eventually(connected, within=PROCESS_PATIENCE)
         yield Workplace(sqlite_site, owner.key, enrolled.daemon_id, folder / "project")
@@ -71,8 +69,8 @@ async def workplace(
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(workplace: Workplace) -> AsyncIterator[AsyncOutrider]:
     """A client of the workplace."""
-    async with workplace.client() as one:
-        yield one
+    async with workplace.client() as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

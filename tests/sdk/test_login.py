@@ -41,7 +41,7 @@ async def test_a_user_creates_and_deletes_a_webhook(owner: Owner) -> None:
     async with AsyncOutrider(owner.site.url, login=(owner.email, PASSWORD)) as client:
         made = await client.webhooks.create("https://example.org/hook", ["agent:error"])
         assert made.secret.startswith("whsec_")
-        assert [one.id for one in await client.webhooks.list()] == [made.id]
+        assert [webhook.id for webhook in await client.webhooks.list()] == [made.id]
         await client.webhooks.delete(made.id)
     assert await sessions_of(owner) == before + 1  # that of the first count: none of the client
 
@@ -75,7 +75,7 @@ async def test_the_password_is_given_again_if_the_login_is_not_recent() -> None:
     async with ScriptedApi(steps) as api:
         async with AsyncOutrider(api.url, login=("a@example.org", "secret")) as client:
             await client.webhooks.delete("webhook_1")
-    paths = [(one.path, one.headers.get("authorization")) for one in api.requests]
+    paths = [(request.path, request.headers.get("authorization")) for request in api.requests]
     assert paths == [
         ("/api/v1/auth/login", None),
         ("/api/v1/webhooks/webhook_1", "Bearer first"),
@@ -93,7 +93,7 @@ async def test_a_session_that_has_expired_is_begun_again() -> None:
         async with AsyncOutrider(api.url, login=("a@example.org", "secret")) as client:
             await client.webhooks.list()
             await client.webhooks.list()
-    assert [one.path for one in api.requests][3] == "/api/v1/auth/login"
+    assert [request.path for request in api.requests][3] == "/api/v1/auth/login"
     assert "authorization" not in api.requests[3].headers
 
 

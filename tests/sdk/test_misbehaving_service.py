@@ -249,7 +249,7 @@ async def test_events_resume_after_the_last_one(lost: Step) -> None:
     async with ScriptedApi(steps) as api, client_of(api, retries=0) as client:
         async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
             received = [await anext(events), await anext(events)]
-    assert [one.cursor for one in received] == ["42", "43"]
+    assert [frame.cursor for frame in received] == ["42", "43"]
     assert all("after=42" in request.path for request in api.requests[1:])
 
 
@@ -257,7 +257,7 @@ async def test_events_end_when_the_key_is_refused() -> None:
     steps = [stream(READY % "fresh", event(42)), answer(401)]
     async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
         with pytest.raises(AuthenticationError):
-            [one async for one in client.events()]
+            [received async for received in client.events()]
     assert len(api.requests) == 2
 
 
@@ -338,16 +338,6 @@ async def test_a_stream_that_is_none(step: Step) -> None:
         async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
             with pytest.raises(UnexpectedResponse):
                 await anext(events)
-
-
-async def test_the_synchronous_client_retries_too() -> None:
-    def ask(url: str) -> int:
-        with Outrider(url, "ork_x", retry_delay=0.001) as client:
-            return len(client.machines.list())
-
-    async with ScriptedApi([CLOSES, answer(503), answer(200)]) as api:
-        assert await asyncio.to_thread(ask, api.url) == 0
-    assert len(api.requests) == 3
 
 
 async def test_a_stop_that_fails_does_not_hide_what_went_wrong_first() -> None:

@@ -79,11 +79,11 @@ def frames(draw: st.DrawFn) -> tuple[list[Message], list[Event | Delta]]:
     contents = draw(st.lists(TEXTS, min_size=1, max_size=3))
     messages = [message(f"msg_{at}", at, text) for at, text in enumerate(contents, 1)]
     every: list[Event | Delta] = []
-    for one in messages:
-        every += draw(deltas(one))
+    for each in messages:
+        every += draw(deltas(each))
         is_cut = draw(st.booleans())
-        content = one.content[:3] + TRUNCATION_NOTE if is_cut else one.content
-        every.append(event(message(one.id, one.index, content)))
+        content = each.content[:3] + TRUNCATION_NOTE if is_cut else each.content
+        every.append(event(message(each.id, each.index, content)))
     if not every or draw(st.booleans()):
         return messages, every
     return messages, draw(st.lists(st.sampled_from(every), max_size=2 * len(every)))
@@ -98,11 +98,11 @@ def test_the_deltas_of_each_message_give_its_text(
     parts = [part for frame in arriving for part in turn.receive(frame)]
     parts += turn.rest(messages, TARGET)
     texts = applied(parts)
-    assert {one.id: texts.get(one.id, "") for one in messages} == {
-        one.id: one.content for one in messages
+    assert {each.id: texts.get(each.id, "") for each in messages} == {
+        each.id: each.content for each in messages
     }
     whole = [part for part in parts if isinstance(part, Message)]
-    assert sorted(whole, key=lambda one: one.index) == messages
+    assert sorted(whole, key=lambda each: each.index) == messages
 
 
 def test_deltas_after_one_that_was_left_out_are_not_passed_on() -> None:

@@ -81,6 +81,7 @@ async def _revoke_again(settings: Settings, previous: list[Path]) -> Revoked | s
             assert database.file is not None
             start = f"{database.file.name}.before-restore-"
             before = next((path for path in previous if path.name.startswith(start)), None)
+            # Logins of the backup may have been ended since, for a reason that nobody wrote down.
             await revocations.end_short_lived(database)
             if before is None:
                 return "There was no data here before"

@@ -29,6 +29,7 @@ def on_database(work: Callable[[Database], Awaitable[T]]) -> T:
         settings = service_settings()
         database = Database(settings.sqlalchemy_url, makes_directory=False)
         try:
+            # A command of a newer version may come before its service: the schema must be theirs.
             await prepare(database, used_before=key_file(settings.data_dir).exists())
             return await work(database)
         finally:

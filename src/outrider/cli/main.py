@@ -109,6 +109,7 @@ def serve(
         if certificate is not None:
             on_hangup(certificate.reload)
         async with tracing_from_environment(SERVICE) as tracing:
+            # Before the database is opened: a taken port should not migrate it.
             listener = listen(settings)
             host, port = listener.getsockname()[:2]
             await run_service(
@@ -341,7 +342,5 @@ def _run() -> None:
 
         app.add_typer(providers.app, name="providers")
     if command is None or command in client.COMMANDS:
-        from outrider.cli.client import commands
-
-        commands.register(app)
+        client.register(app)
     app(prog_name="outrider")

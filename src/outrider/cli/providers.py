@@ -30,13 +30,14 @@ def list_() -> None:
     from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY
 
     try:
-        known = known_providers(daemon_settings())
+        providers = known_providers(daemon_settings())
     except OutriderError as error:
         fail(str(error))
-    invalid = [each.description.error for each in known if each.description.error is not None]
+    errors = [provider.description.error for provider in providers]
+    invalid = [error for error in errors if error is not None]
     rows = [("TYPE", "KIND", "INSTALLED", "VERIFIED", "PROGRAM", "FILE")]
-    for each in known:
-        description = each.description
+    for provider in providers:
+        description = provider.description
         rows.append(
             (
                 description.type,
@@ -44,7 +45,9 @@ def list_() -> None:
                 _installed(description),
                 "yes" if description.verified else "no",
                 _short(description.path or "-"),
-                "built in" if each.file.parent == BUILT_IN_DIRECTORY else _short(str(each.file)),
+                "built in"
+                if provider.file.parent == BUILT_IN_DIRECTORY
+                else _short(str(provider.file)),
             )
         )
     widths = _fitting([max(map(len, column)) for column in zip(*rows, strict=True)])
@@ -101,20 +104,20 @@ def check(
 
     settings = daemon_settings()
     try:
-        known = {each.description.type: each for each in known_providers(settings)}
+        providers = {provider.description.type: provider for provider in known_providers(settings)}
     except OutriderError as error:
         fail(str(error))
-    if kind not in known:
-        fail(f"Unknown type {kind!r}: this machine knows {', '.join(known)}", 2)
-    description = known[kind].description
+    if kind not in providers:
+        fail(f"Unknown type {kind!r}: this machine knows {', '.join(providers)}", 2)
+    description = providers[kind].description
     typer.echo(
         f"{description.display_name} ({description.type}, {description.category}), "
-        f"from {known[kind].file}"
+        f"from {providers[kind].file}"
     )
     if description.error is not None:
         fail(description.error)
     if description.path is None:
-        fail(f"not installed: its program is not on this shell's PATH ({known[kind].install})")
+        fail(f"not installed: its program is not on this shell's PATH ({providers[kind].install})")
     typer.echo(f"installed: {description.path}")
     typer.echo(f"version:   {run(version(description.path)) or 'unknown'}")
     start = run(try_start(settings, kind))

@@ -125,6 +125,7 @@ def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def on_signal(number: signal.Signals) -> None:
+            # The second signal has its usual effect, also where the first one's work hangs.
             if stop.is_set():
                 loop.remove_signal_handler(number)
                 signal.raise_signal(number)

@@ -14,6 +14,7 @@ def steps() -> list[tuple[str, list[str]]]:
     unit = unit_file()
     if unit.exists():
         remove = f"rm {shlex.quote(str(unit))}"
+        # One that cannot be read is not ours to judge: `rm` removes it in any case.
         with suppress(OSError):
             remove = "outrider daemon --uninstall" if is_own(unit) else remove
         stop = f"systemctl --user disable --now {NAME}"

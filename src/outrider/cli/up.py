@@ -170,6 +170,7 @@ async def _enroll_if_needed(
         code = await Enrollment(database).new_code(local.account_id, None)
     finally:
         await database.close()
+    # In a thread: it requests this process's own service, which needs the event loop.
     await asyncio.to_thread(enroll, daemon_settings, url, code.code)
 
 
@@ -180,6 +181,7 @@ async def _local_account(settings: Settings) -> Local:
     try:
         await prepare(database, used_before=key_file(settings.data_dir).exists())
         local = _read(path)
+        # The file outlives its database, as after an operator has emptied it: then it says nothing.
         if local is not None and await accounts.find(database, local.account_id) is not None:
             key_row = await api_keys.by_hash(database, digest(local.key))
             if key_row is None or key_row.revoked_at is not None:

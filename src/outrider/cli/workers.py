@@ -94,6 +94,7 @@ async def supervise(
         for task in tasks:
             if task.done():
                 task.result()
+    # First the keepers, which would start a new process for each that ends here.
     finally:
         for task in (stopping, *tasks):
             task.cancel()
@@ -242,6 +243,7 @@ class _Worker:
         if is_ready:
             self.ready.set()
             self._takes_hangup = True
+            # A hangup between the start and this line found no handler.
             if self._is_reload_due:
                 self.reload()
             _log.info("worker started", worker=self._number, pid=process.pid)

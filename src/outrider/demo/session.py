@@ -78,6 +78,7 @@ class DemoSession:
 
     async def save(self) -> None:
         """Store the messages in the session's directory: the first, and the newest ones."""
+        # The first stays, because `remember` repeats it.
         messages = [*self.messages[:1], *self.messages[1:][-_MAX_HISTORY:]]
         await self._write(f"{FOLDER}/.gitignore", "*\n")
         await self._write(f"{FOLDER}/{self.id}.json", json.dumps(messages))

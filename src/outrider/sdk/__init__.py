@@ -15,12 +15,12 @@ with Outrider() as client:
     webhooks                                     for receivers of webhooks
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from outrider.contract.commands import NewWorktree
 from outrider.contract.errors import OutriderError
 from outrider.contract.resources import Message, PendingAction
+from outrider.sdk.asynchronous.agent import AsyncAgent
+from outrider.sdk.asynchronous.client import AsyncOutrider
+from outrider.sdk.asynchronous.machine import AsyncMachine
 from outrider.sdk.errors import (
     ApiError,
     ApprovalRequired,
@@ -42,11 +42,6 @@ from outrider.sdk.results import Delta, Event, Reply
 from outrider.sdk.synchronous.agent import Agent
 from outrider.sdk.synchronous.client import Outrider
 from outrider.sdk.synchronous.machine import Machine
-
-if TYPE_CHECKING:
-    from outrider.sdk.asynchronous.agent import AsyncAgent
-    from outrider.sdk.asynchronous.client import AsyncOutrider
-    from outrider.sdk.asynchronous.machine import AsyncMachine
 
 __all__ = [
     "Agent",
@@ -78,14 +73,3 @@ __all__ = [
     "SessionEnded",
     "UnexpectedResponse",
 ]
-
-
-_ASYNCHRONOUS = {"AsyncAgent": "agent", "AsyncMachine": "machine", "AsyncOutrider": "client"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import the asynchronous client when it is used: asyncio takes a third of the import."""
-    module = _ASYNCHRONOUS.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.asynchronous.{module}"), name)

@@ -71,4 +71,5 @@ def configuration(
                 "(`outrider admin key create` makes one)"
             )
         headers["Authorization"] = f"Bearer {key.strip()}"
+    # Both the address of the service and that of its API are often copied from its pages.
     return Configuration(url.rstrip("/").removesuffix(API_PATH) + API_PATH, headers, login)

@@ -49,6 +49,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         decoded = msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.DecodeError, UnicodeError):
         decoded = _ErrorBody(f"The service answered {status} {_phrase(status)}".rstrip())
+    # A proxy before the service answers with statuses of its own: they get the same classes.
     return BY_STATUS.get(status, ApiError)(
         decoded.error,
         status=status,

@@ -103,36 +103,11 @@ class MissingApiKey(OutriderError):
     """There is neither `api_key` nor `OUTRIDER_API_KEY`."""
 
 
-class ApprovalRequired(OutriderError):
-    """The agent asks a question that a user must approve or reject.
-
-    Answer with `agent.approve()` or `agent.reject()`, then go on with `agent.reply(error.cursor)`.
+class _TurnNotOver(OutriderError):
+    """The turn of a message is not over, or never will be.
 
     Attributes:
-        action: the question, with the options to answer it.
         cursor: the place in the chat, for `agent.reply`.
-        messages: the reply so far.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        action: PendingAction | None = None,
-        cursor: str | None = None,
-        messages: Sequence[Message] = (),
-    ) -> None:
-        super().__init__(message)
-        self.action = action
-        self.cursor = cursor
-        self.messages = list(messages)
-
-
-class AskTimeout(OutriderError, TimeoutError):
-    """The turn was not over within the timeout. It goes on; nothing was interrupted.
-
-    Attributes:
-        cursor: the place in the chat, for `agent.reply`, which waits again.
         messages: the reply so far; the last message may be incomplete.
     """
 
@@ -144,16 +119,33 @@ class AskTimeout(OutriderError, TimeoutError):
         self.messages = list(messages)
 
 
-class SessionEnded(OutriderError):
-    """The session ended before its turn was over.
+class ApprovalRequired(_TurnNotOver):
+    """The agent asks a question that a user must approve or reject.
+
+    Answer with `agent.approve()` or `agent.reject()`, then go on with `agent.reply(error.cursor)`.
 
     Attributes:
-        messages: the reply so far.
+        action: the question, with the options to answer it.
     """
 
-    def __init__(self, message: str, *, messages: Sequence[Message] = ()) -> None:
-        super().__init__(message)
-        self.messages = list(messages)
+    def __init__(
+        self,
+        message: str,
+        *,
+        action: PendingAction | None = None,
+        cursor: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> None:
+        super().__init__(message, cursor=cursor, messages=messages)
+        self.action = action
+
+
+class AskTimeout(_TurnNotOver, TimeoutError):
+    """The turn was not over within the timeout. It goes on; nothing was interrupted."""
+
+
+class SessionEnded(_TurnNotOver):
+    """The session ended before its turn was over."""
 
 
 BY_STATUS: Final[dict[int, type[ApiError]]] = {

@@ -72,6 +72,7 @@ class Operation(NamedTuple, Generic[T]):
             ValueError: a parameter is empty, or would lead to another path.
         """
         for name, value in parameters.items():
+            # Clients and proxies normalize such a path, and the request would reach another one.
             if value in {"", ".", ".."}:
                 raise ValueError(f"{value!r} is no {name}")
         quoted = {name: quote(value, ":") for name, value in parameters.items()}

@@ -81,6 +81,7 @@ class Event(Wire, kw_only=True):
 
         Also None if nobody answered, such as when the agent has ended.
         """
+        # The resolution alone is also there when the agent itself has taken its question back.
         if self.payload.get("answeredBy") is None:
             return None
         names = {"action": "resolution", "optionId": "optionId", "by": "answeredBy"}

@@ -39,6 +39,7 @@ class RetryPolicy(NamedTuple):
         self, retries: int, status: int, headers: Mapping[str, str], code: str | None
     ) -> float | None:
         """Decide after an error response."""
+        # A repeated request may overtake the first one, which then still holds its key.
         in_flight = status == 409 and code == ErrorCode.IDEMPOTENCY_IN_FLIGHT
         if retries >= self.max_retries or not (status in {429, 503} or in_flight):
             return None

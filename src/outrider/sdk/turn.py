@@ -157,6 +157,7 @@ class _StreamedText:
 
     def completed(self, message: Message, target_id: str) -> Delta:
         """Return the delta after which the text is the message's."""
+        # A screen that was drawn anew need not begin with what was sent before.
         is_addition = message.content.startswith(self.content)
         return Delta(
             target_id=target_id,

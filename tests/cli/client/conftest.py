@@ -21,6 +21,6 @@ def env(tmp_path: Path, workplace: Workplace) -> dict[str, str]:  # noqa: F811
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def command() -> AsyncIterator[CommandLine]:
-    """`outrider`, whose commands run in one process."""
-    async with CommandLine() as one:
-        yield one
+    """`outrider`, whose commands run in commands process."""
+    async with CommandLine() as commands:
+        yield commands

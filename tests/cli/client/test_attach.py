@@ -74,8 +74,8 @@ class Network:
             pass
         finally:
             self._writers -= both
-            for one in both:
-                one.transport.abort()
+            for side in both:
+                side.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

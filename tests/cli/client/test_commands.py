@@ -47,8 +47,8 @@ async def test_a_session_from_launch_to_stop(
     session = launched.out.strip()
     listed = await command("ls", "--json", env=env)
     asked = await command("ask", session, "Hello", env=env)
-    assert session in [one["id"] for one in listed.json()["sessions"]]
-    assert workplace.machine_id in [one["id"] for one in listed.json()["daemons"]]
+    assert session in [row["id"] for row in listed.json()["sessions"]]
+    assert workplace.machine_id in [row["id"] for row in listed.json()["daemons"]]
     assert asked.code == 0
     assert asked.out.endswith("You said: Hello\n")
     question = await command("ask", session, "tool", env=env)
@@ -160,17 +160,17 @@ async def test_commands_of_a_machine_and_their_exit_codes(
 async def test_a_key_is_kept_for_its_owner_alone(
     command: CommandLine, env: dict[str, str], workplace: Workplace, tmp_path: Path
 ) -> None:
-    bare = {name: one for name, one in env.items() if name not in LOGIN}
+    bare = {name: value for name, value in env.items() if name not in LOGIN}
     without = await command("ls", env=bare)
     wrong = await login(bare, workplace.site.url, "ork_wrong")
     assert without.code == 2
     assert "outrider login" in without.err
-    kept = tmp_path / "config" / "client.json"
+    stored = tmp_path / "config" / "client.json"
     assert wrong.code == 1
-    assert not kept.exists()
+    assert not stored.exists()
     done = await login(bare, workplace.site.url, workplace.key)
     assert done.code == 0, done.err
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert workplace.key not in done.out + done.err
     listed = await command("ls", "--json", env=bare)
     elsewhere = await command("ls", env=bare | {"OUTRIDER_URL": "http://127.0.0.1:9"})
@@ -200,7 +200,7 @@ async def test_the_commands_of_the_page(
     env: dict[str, str], workplace: Workplace, tmp_path: Path
 ) -> None:
     """Run the blocks of docs/cli.md, with the names that there are here."""
-    bare = {name: one for name, one in env.items() if name not in LOGIN}
+    bare = {name: value for name, value in env.items() if name not in LOGIN}
     blocks = re.findall(r"^```sh\n(.*?)^```$", CLI_PAGE.read_text(), re.MULTILINE | re.DOTALL)
     lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
     names = {"/srv/app": str(tmp_path)}
@@ -239,22 +239,6 @@ async def test_names_are_completed(env: dict[str, str], agent: AsyncAgent) -> No
     assert agent.session_id in sessions.out.split()
     assert machines.out.split() == ["laptop"]
     assert (offline.out.strip(), offline.err) == ("", "")
-
-
-async def test_names_are_completed_in_zsh_and_fish(env: dict[str, str], agent: AsyncAgent) -> None:
-    assert agent.session_id is not None
-    line = f"outrider send {agent.session_id[:9]}"
-    fish = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_ARGS": line}
-    in_zsh, in_fish, zsh_script, fish_script = await asyncio.gather(
-        outrider(env=env | {"_OUTRIDER_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}),
-        outrider(env=env | {"_OUTRIDER_COMPLETE": "complete_fish"} | fish),
-        outrider(env=env | {"_OUTRIDER_COMPLETE": "source_zsh"}),
-        outrider(env=env | {"_OUTRIDER_COMPLETE": "source_fish"}),
-    )
-    assert agent.session_id in in_zsh.out
-    assert agent.session_id in in_fish.out.split()
-    assert "#compdef outrider" in zsh_script.out
-    assert "complete --command outrider" in fish_script.out
 
 
 def chat_of(status: str, *contents: str, begins_at: int = 0) -> Step:

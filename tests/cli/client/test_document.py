@@ -8,14 +8,14 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from outrider.cli.client import COMMANDS, commands
+from outrider.cli.client import COMMANDS, register
 
 TEXT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 
 def test_every_command_and_option_is_described() -> None:
     app = typer.Typer()
-    commands.register(app)
+    register(app)
     registered = vars(get_command(app))["commands"]
     assert registered.keys() == COMMANDS
     for name, command in every(registered):

@@ -19,7 +19,7 @@ EVENT = Event(id="evt_1", event="agent:error", timestamp=1, body=BODY)
 async def test_they_are_signed_as_webhooks_are() -> None:
     async with ScriptedApi([answer(204, b""), CLOSES]) as receiver:
         forwarder = Forwarder(f"{receiver.url}/hook")
-        said = await asyncio.to_thread(forwarder.forward, EVENT)
+        answered = await asyncio.to_thread(forwarder.forward, EVENT)
         failed = await asyncio.to_thread(forwarder.forward, EVENT)
     request = receiver.requests[0]
     assert (request.method, request.path) == ("POST", "/hook")
@@ -28,7 +28,7 @@ async def test_they_are_signed_as_webhooks_are() -> None:
     assert webhooks.verify(request.body, signature, forwarder.secret)["id"] == "evt_1"
     assert request.headers["x-service-event"] == "agent:error"
     assert forwarder.secret.startswith("whsec_")
-    assert said.endswith("answered 204")
+    assert answered.endswith("answered 204")
     assert "did not take it" in failed
 
 

@@ -127,8 +127,8 @@ async def test_changes_files_and_worktree(
     dirty = await command("stop", session, "--remove-worktree", env=env)
     assert dirty.code == 1
     assert (await command("stop", session, env=env)).code == 0
-    kept = await command("worktree", "rm", session, "--json", env=env)
-    assert (kept.code, json.loads(kept.out)["code"]) == (1, "WORKTREE_DIRTY")
+    dirty = await command("worktree", "rm", session, "--json", env=env)
+    assert (dirty.code, json.loads(dirty.out)["code"]) == (1, "WORKTREE_DIRTY")
 
     clean = ("--dir", str(repository), "--worktree", "clean")
     session = (await command("launch", "demo", *clean, env=env)).out.strip()

@@ -41,7 +41,7 @@ SESSIONS = [session(FIRST, "demo"), session(SECOND, "codex"), session("session_0
     ],
 )
 def test_a_word_names_sessions(word: str, expected: list[str]) -> None:
-    assert [one.id for one in fitting(SESSIONS, word)] == expected
+    assert [match.id for match in fitting(SESSIONS, word)] == expected
 
 
 def test_the_candidates_are_named() -> None:

@@ -77,7 +77,7 @@ async def test_a_login_that_is_missing_or_wrong(
     command: CommandLine, person_env: dict[str, str]
 ) -> None:
     create = ("webhook", "create", "https://example.org", "--json")
-    without = {name: one for name, one in person_env.items() if name != "OUTRIDER_PASSWORD"}
+    without = {name: value for name, value in person_env.items() if name != "OUTRIDER_PASSWORD"}
     missing = await command(*create, env=without)
     wrong = await command(*create, env=person_env | {"OUTRIDER_PASSWORD": "wrong password"})
     assert missing.code == 2

@@ -34,18 +34,18 @@ async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
         "OUTRIDER_CONFIG_DIR": str(home / "config"),
         "OUTRIDER_PORT": workplace.site.url.rpartition(":")[2],
     }
-    said: list[Any] = []
+    bodies: list[Any] = []
 
     async def is_well() -> bool:  # a busy machine may not answer within the limits of the checks
         outcome = await outrider("doctor", "--json", env=env)
         assert workplace.key not in outcome.out + outcome.err
         body = json.loads(outcome.out)
         assert outcome.code == (0 if body["ok"] else 1)
-        said.append(body)
+        bodies.append(body)
         return bool(body["ok"])
 
     await eventually(is_well, PROCESS_PATIENCE)
-    body = said[-1]
+    body = bodies[-1]
     checks = {check["name"]: check for check in body["checks"]}
     for name in ("tmux", "port", "service", "clock", "key", "versions", "machine"):
         assert checks[name]["status"] == Status.OK, checks[name]

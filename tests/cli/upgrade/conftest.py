@@ -56,11 +56,11 @@ class Index:
 @pytest.fixture
 def index() -> Iterator[Index]:
     """An index without files."""
-    one = Index()
-    serving = threading.Thread(target=one.server.serve_forever, args=(0.05,))
+    index = Index()
+    serving = threading.Thread(target=index.server.serve_forever, args=(0.05,))
     serving.start()
-    yield one
-    one.ended.set()
-    one.server.shutdown()
-    one.server.server_close()
+    yield index
+    index.ended.set()
+    index.server.shutdown()
+    index.server.server_close()
     serving.join(PATIENCE)

@@ -92,17 +92,17 @@ async def test_the_service_and_its_machines(
     documented = re.search(r"^(outrider upgrade .*)$", DOCUMENT, re.MULTILINE)
     assert documented is not None
     command = [*documented[1].split()[1:], "--index", index.url]
-    said: list[list[dict[str, str]]] = []
+    answers: list[list[dict[str, str]]] = []
 
     async def has_answered() -> bool:  # a busy service may not, within the limits of the command
         outcome = await outrider(*command, "--json", env=env)
         assert (outcome.code, outcome.err) == (1, "")
         body = json.loads(outcome.out)
-        said.append(body["sides"])
+        answers.append(body["sides"])
         return body["sidesProblem"] is None
 
     await eventually(has_answered, PROCESS_PATIENCE)
-    assert said[-1] == [
+    assert answers[-1] == [
         {"name": f"the service {workplace.site.url}", "version": __version__},
         {"name": "the machine agent of laptop", "version": __version__},
     ]

@@ -69,13 +69,6 @@ class Connection:
 
 @pytest.mark.asyncio(loop_scope="session")
 class TestService:
-    async def test_a_client_verifies_it(self, served: Site, authority: Authority) -> None:
-        async with httpx.AsyncClient(trust_env=False, verify=authority.context) as client:
-            assert (await client.get(f"{served.url}/healthz")).status_code == 200
-        async with httpx.AsyncClient(trust_env=False) as stranger:
-            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                await stranger.get(f"{served.url}/healthz")
-
     async def test_without_tls_it_answers_nothing(self, served: Site, authority: Authority) -> None:
         async with httpx.AsyncClient(trust_env=False) as client:
             with pytest.raises(httpx.TransportError):

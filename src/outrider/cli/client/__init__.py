@@ -11,35 +11,39 @@ terminal. `questions` shows what agents ask, `arguments` has the arguments of se
 terminal.
 """
 
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-COMMANDS: Final = frozenset(
-    {
-        "account",
-        "approvals",
-        "approve",
-        "ask",
-        "attach",
-        "chat",
-        "debug",
-        "diff",
-        "events",
-        "files",
-        "interrupt",
-        "launch",
-        "login",
-        "ls",
-        "machine",
-        "queue",
-        "reject",
-        "run",
-        "screen",
-        "send",
-        "status",
-        "stop",
-        "wait",
-        "webhook",
-        "worktree",
-    }
-)
+if TYPE_CHECKING:
+    import typer
+
+_MODULES: Final = {
+    "commands": (
+        *("ls", "launch", "send", "ask", "chat", "approve", "reject"),
+        *("interrupt", "stop", "run", "login"),
+    ),
+    "attach": ("attach",),
+    "event_commands": ("events",),
+    "inspect_commands": (
+        *("account", "approvals", "debug", "diff", "files", "queue"),
+        *("screen", "status", "wait"),
+    ),
+    "machine_commands": ("machine",),
+    "webhook_commands": ("webhook",),
+    "worktree_commands": ("worktree",),
+}
+"""The commands of each module: functions of their names, or a group, the module's `app`."""
+
+COMMANDS: Final = frozenset(name for names in _MODULES.values() for name in names)
 """Their names: other commands do not load the client."""
+
+
+def register(app: "typer.Typer") -> None:
+    """Add the commands to the command line."""
+    for module_name, names in _MODULES.items():
+        module = import_module(f"{__name__}.{module_name}")
+        for name in names:
+            if hasattr(module, name):
+                app.command()(getattr(module, name))
+            else:
+                app.add_typer(module.app, name=name)

@@ -101,6 +101,7 @@ class _Attached:
                 async with connect(
                     url, additional_headers=self._headers, max_size=_MAX_MESSAGE, compression=None
                 ) as socket:
+                    # From here on a failure is a lost connection, not a wrong address or key.
                     first, lost_at = False, None
                     with self._raw():
                         code = await self._converse(socket)
@@ -134,6 +135,7 @@ class _Attached:
 
     @contextmanager
     def _raw(self) -> Iterator[None]:
+        # Read before the mode is changed: an exception in between leaves the terminal as it was.
         before = termios.tcgetattr(self._keyboard)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self._resized.set)
@@ -153,6 +155,8 @@ class _Attached:
             asyncio.create_task(self._show(socket), name="screen"),
             asyncio.create_task(self._resize(socket), name="size"),
         ]
+        # The keyboard ends it with Ctrl-], the screen with the connection; the other two are then
+        # cancelled and awaited, so that no reader of standard input is left behind.
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -169,6 +173,7 @@ class _Attached:
     async def _type(self, socket: ClientConnection) -> bool:
         """Send what is typed, until Ctrl-] or the end of the input."""
         while True:
+            # `os.read` in a thread could not be cancelled, and would swallow the next key.
             await _readable(self._keyboard)
             data = os.read(self._keyboard, _CHUNK)
             typed, detach, _ = data.partition(DETACH)

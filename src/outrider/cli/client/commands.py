@@ -1,4 +1,4 @@
-"""The commands for people: `outrider ls`, `launch`, `send`, `ask`, `chat` and others."""
+"""`outrider ls`, `launch`, `send`, `ask`, `chat`, `approve`, `stop`, `run` and `login`."""
 
 import shlex
 import sys
@@ -9,20 +9,6 @@ import typer
 
 from outrider.cli.client import credentials
 from outrider.cli.client.arguments import AsJson, MachineName, MachineOption, Target
-from outrider.cli.client.attach import attach
-from outrider.cli.client.event_commands import events
-from outrider.cli.client.inspect_commands import (
-    account,
-    approvals,
-    debug,
-    diff,
-    files,
-    queue,
-    screen,
-    status,
-    wait,
-)
-from outrider.cli.client.machine_commands import app as machine_app
 from outrider.cli.client.output import (
     ExitCode,
     UsageError,
@@ -39,8 +25,6 @@ from outrider.cli.client.output import (
 )
 from outrider.cli.client.questions import chosen_option, question_line, question_text
 from outrider.cli.client.target_names import find_agent, find_machine
-from outrider.cli.client.webhook_commands import app as webhook_app
-from outrider.cli.client.worktree_commands import app as worktree_app
 from outrider.contract.commands import Chat
 from outrider.contract.errors import OutriderError
 from outrider.contract.events import EventName
@@ -60,38 +44,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Words = Annotated[list[str], typer.Argument(metavar="TEXT", help="The message.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (
-        attach,
-        ls,
-        launch,
-        send,
-        ask,
-        chat,
-        approve,
-        reject,
-        interrupt,
-        stop,
-        run,
-        events,
-        login,
-        account,
-        approvals,
-        debug,
-        diff,
-        files,
-        queue,
-        screen,
-        status,
-        wait,
-    ):
-        app.command()(command)
-    app.add_typer(machine_app, name="machine")
-    app.add_typer(webhook_app, name="webhook")
-    app.add_typer(worktree_app, name="worktree")
 
 
 def ls(
@@ -332,6 +284,8 @@ def _follow(client: Outrider, agent: Agent, limit: int | None, as_json: bool) ->
     show(first)
     if first.state == "ended":
         return
+    # The chat is read again at each event instead of printing the event: a message in an event
+    # may be cut, and one that is reported twice is printed once.
     names = [EventName.CHAT_MESSAGE, EventName.GENERATING_COMPLETED, EventName.SESSION_ENDED]
     exact = client.agent(first.id, agent_type=agent.agent_type)
 
@@ -375,6 +329,7 @@ def _answer(
 ) -> None:
     with session(as_json=as_json) as client:
         agent = find_agent(client, target)
+        # With the id of this question, another one that comes meanwhile is not answered.
         asked = agent.status().pending_action
         chosen = None if asked is None else chosen_option(asked, action, option)
         resolve = agent.approve if action == "approve" else agent.reject

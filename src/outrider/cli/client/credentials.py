@@ -79,6 +79,7 @@ def save(server: str, key: str) -> Path:
     path = file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Renamed into place: a full disk leaves the earlier key, never half a file.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".client-")  # mode 0600
         try:
             with os.fdopen(handle, "wb") as new:

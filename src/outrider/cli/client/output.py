@@ -93,6 +93,7 @@ def session(*, as_json: bool, login: tuple[str, str] | None = None) -> Iterator[
     except OutriderError as error:
         fail(error, as_json=as_json)
     except BrokenPipeError:
+        # Python would complain about the pipe once more when it flushes at the end.
         sys.stderr.close()  # whoever read the output has enough, as `head` does
         sys.exit(ExitCode.DONE)
     except KeyboardInterrupt:
@@ -205,6 +206,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not rows:
         cells = [["(none)", *[""] * (len(columns) - 1)]]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    # Ids are copied into the next command, so no column but the last may be cut.
     lines = _columns_of_lines(widths, screen.width)
 
     def show(row: Sequence[str], style: str = "") -> None:

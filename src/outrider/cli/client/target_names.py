@@ -35,11 +35,11 @@ def find_agent(client: Outrider, word: str, *, or_ended: bool = False) -> Agent:
         machine = find_machine(client, target.daemon_id)
         return client.agent(f"{machine.id}:{target.kind}:{target.name}")
     for state in ("running", "ended") if or_ended else ("running",):
-        found = fitting(client.sessions.list(state=state, limit=_PAGE), word)
-        if len(found) > 1:
-            raise UsageError(ambiguous(word, [candidate(session) for session in found]))
-        if found:
-            return client.agent(found[0].target_id)
+        sessions = fitting(client.sessions.list(state=state, limit=_PAGE), word)
+        if len(sessions) > 1:
+            raise UsageError(ambiguous(word, [candidate(session) for session in sessions]))
+        if sessions:
+            return client.agent(sessions[0].target_id)
     raise NotFound(f"No session is named by {word!r}: `outrider ls` lists them", status=404)
 
 

@@ -51,6 +51,7 @@ def examine() -> list[Finding]:
         reason = str(error) or "this takes too long"
         return [failed("settings", f"they cannot be read: {reason}", "Check HOME and its disk.")]
     deadline = time.monotonic() + _SECONDS
+    # All begin before the first result is awaited, so one deadline holds for all.
     running = [(name, in_background(check)) for name, check in examination.checks()]
     findings: list[Finding] = []
     for name, result in running:

@@ -157,6 +157,7 @@ def examine_service(url: str, step_seconds: float = STEP_SECONDS) -> Service:
             answer = _get(http, f"{url}/openapi.json")
             moment = time.time()
             version = _version(answer)
+            # Only of our service: another one may have an endpoint of this name.
             ready = None if version is None else _get(http, f"{url}/readyz")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
         return no_answer(*_reason_and_advice(error, is_proxied=bool(proxy), is_local=is_local))

@@ -47,6 +47,7 @@ def show(*, index: str | None, as_json: bool) -> None:
 def check(*, index: str | None, as_json: bool) -> NoReturn:
     """Ask the package index and the service, print the result, and end with an `Answer`."""
     here = installation.find()
+    # Beside the index: both may take as long as they are allowed to.
     asking = in_background(_sides)
     newest: Version | None = None
     problem: str | None = "No package index was asked for the newest release"

@@ -66,6 +66,7 @@ def newest_release(
     """
     shown = without_password(index)
     try:
+        # In a thread, because httpx limits each step but not the whole of an endless answer.
         files = in_background(lambda: _files(index, seconds)).result(seconds)
     except TimeoutError:
         reason = f"no answer within {seconds:g} s"

@@ -67,6 +67,7 @@ class AsyncAgent(AsyncAgentRequests):
         """
         deadline = time.monotonic() + timeout
         accepted = await self.send(text, delivery=delivery)
+        # A target by type may name a session that is started meanwhile: wait for this one alone.
         exact = self._exactly(accepted.session_id)
         return await exact._reply(accepted.cursor, deadline, timeout, on_approval)
 
@@ -118,6 +119,8 @@ class AsyncAgent(AsyncAgentRequests):
         query = {"events": ",".join(STREAMED), "target": exact.id, "deltas": "true"}
         accepted: Accepted | None = None
         turn, streamed = Turn(None), StreamedTurn(None)
+        # The order: open the stream, send the message at its first frame, read on. Sent earlier,
+        # the message would lose its first deltas.
         events = frames(self._transport, query, deadline=deadline)
         async with aclosing(events) as received:
             async for frame in received:
@@ -165,6 +168,8 @@ class AsyncAgent(AsyncAgentRequests):
             times = wait_times(left)
             try:
                 waited = await self._wait(turn.cursor, None, times.service, times.client)
+            # Within the last second the client ends the request itself, and the turn has timed
+            # out; before that the service has not answered a wait that it should have.
             except ResponseTimeout:
                 if times.client < left:
                     raise

@@ -237,11 +237,14 @@ class AsyncAgentRequests:
             Conflict: `WORKTREE_DIRTY`: it has changes, and nothing was done.
             NotFound: there never was such a session.
         """
+        # The endpoint wants the type, which a target id of a session does not have.
         if self.type is None:
             self.type = (await self.chat(limit=1)).type
         body = {"type": self.type, "target": self.id, "removeWorktree": remove_worktree or None}
         try:
             return await self._transport.send(operations.STOP, body=body, daemonId=self.machine_id)
+        # Stopped already, here or elsewhere: what was asked for is done. A chat is kept longer than
+        # its session, so it tells an ended session from one that never was.
         except NotFound:
             if (await self.chat(limit=1)).state != "ended":
                 raise

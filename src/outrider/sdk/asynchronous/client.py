@@ -164,6 +164,7 @@ class AsyncOutrider:
             "deltas": "true" if deltas else None,
         }
         received = frames(self._transport, query, after=after, on_gap=on_gap)
+        # A consumer may stop in the middle: the connection is closed then, not at some later time.
         async with aclosing(received):
             async for frame in received:
                 if not isinstance(frame, StreamReady | StreamHeartbeat):

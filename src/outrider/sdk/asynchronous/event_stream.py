@@ -83,11 +83,14 @@ async def frames(
                                 on_gap()
                     else:
                         failures = 0
+                    # It counts before the frame is yielded: a consumer that is interrupted there
+                    # has got the frame. Deltas have none; that of a resumed stream is not newer.
                     if not (isinstance(frame, Delta) or _resumed(frame)):
                         cursor = frame.cursor
                     yield frame
                     lost_at = time.monotonic()
         except (ConnectionFailed, ApiError) as error:
+            # The first failure is raised: a wrong address or key is not retried for minutes.
             is_over = _is_final(error) or time.monotonic() - lost_at > GIVE_UP_SECONDS
             if is_over or not has_connected:
                 raise

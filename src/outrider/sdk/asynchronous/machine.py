@@ -119,6 +119,7 @@ class AsyncMachine:
                 although there is a `worktree`.
             Conflict: `NOT_RESUMABLE`, with the reason.
         """
+        # A word is the usual case; only a branch that begins elsewhere needs the struct.
         branch = NewWorktree(branch=worktree) if isinstance(worktree, str) else worktree
         body = {"type": type, "dir": dir, "model": model, "resume": resume, "worktree": branch}
         launched = await self._send(operations.LAUNCH, body=body)

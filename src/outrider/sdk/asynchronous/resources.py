@@ -45,6 +45,7 @@ class AsyncMachines:
         """
         machines = await self.list(state="all")
         fitting = [machine for machine in machines if machine.id == name]
+        # An id first: a nickname may be the id of another machine.
         fitting = fitting or [machine for machine in machines if machine.nickname == name]
         if not fitting:
             raise NotFound(f"No machine {name!r} in this account", status=404)

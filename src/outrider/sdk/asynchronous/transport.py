@@ -65,6 +65,7 @@ class AsyncTransport:
 
     async def aclose(self) -> None:
         """End the session of a login, and close the connections."""
+        # Log out before the connections are closed: the session would stay valid for days.
         try:
             if self._token is not None:
                 await self.send(operations.LOG_OUT, is_login=True)
@@ -98,6 +99,7 @@ class AsyncTransport:
             OutriderError: see `outrider.sdk.errors`.
         """
         headers = self._headers
+        # An answer may be lost after the service has acted: under the same key it acts once.
         if operation.method == "POST":
             headers = {**headers, "Idempotency-Key": secrets.token_hex(16)}
         content: bytes | None = None
@@ -130,6 +132,7 @@ class AsyncTransport:
         headers = {**self._headers, "Accept": "text/event-stream"}
         request = self._request("GET", path, query, headers=headers, timeout=silence)
         response = await self._authenticated(request, is_stream=True)
+        # An iteration may be abandoned in the middle: the connection is closed in any case.
         try:
             yield httpx2.EventSource(response, max_event_size=_MAX_EVENT)
         except httpx2.SSEError as error:
@@ -150,6 +153,7 @@ class AsyncTransport:
         timeout: float,
         content: bytes | None = None,
     ) -> httpx2.Request:
+        # httpx would raise a UnicodeEncodeError that names neither the key nor its place.
         if not self._headers.get("Authorization", "").isascii():
             raise AuthenticationError(NOT_A_KEY, status=401)
         try:
@@ -193,6 +197,8 @@ class AsyncTransport:
             AuthenticationError: the email or the password is wrong.
         """
         assert self._login is not None
+        # Requests that are refused at the same time wait here; only the first one logs in again,
+        # and the others find a token that is newer than theirs.
         async with self._logging_in:
             if self._token is None or self._token == used:
                 operation, body = operations.LOG_IN, self._login._asdict()

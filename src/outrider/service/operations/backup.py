@@ -104,6 +104,7 @@ def create(settings: Settings, file: Path, *, overwrite: bool = False) -> Descri
     try:
         with _workspace(file.absolute().parent) as workspace:
             copy = workspace / _DATABASE
+            # SQLite's backup is one read transaction: writers go on, and their pages do not get in.
             _copy(source, copy)
             schema = _schema(copy, f"The database {source}")
             if not _is_whole(copy):
@@ -162,6 +163,7 @@ def restore(
         _check(settings, file, description)
         target = _file(database := Database(settings.sqlalchemy_url))
         _prepare(target.parent, settings.data_dir)
+        # Held to the end: a service that starts in between would write into files that are renamed.
         with installation.lock(database):
             present = _present(settings, target)
             if present and not overwrite:
@@ -261,6 +263,7 @@ def _fingerprint(secret: str) -> str:
 @contextmanager
 def _private(path: Path) -> Iterator[BinaryIO]:
     """Open a new file with mode 0600 for writing; it is on the disk when the block ends."""
+    # The mode is that of the first moment: it has keys in it, whatever the umask says.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w+b") as file:
         yield file
@@ -396,6 +399,7 @@ def _replace(present: list[Path], replacements: dict[Path, Path]) -> list[Path]:
         for path, replacement in replacements.items():
             replacement.rename(path)
             moved.append((replacement, path))
+    # Also after Ctrl-C: half of the old and half of the new files are of no use to anybody.
     except BaseException:
         for before, now in reversed(moved):
             now.rename(before)

@@ -29,6 +29,7 @@ def lock(database: Database) -> Iterator[None]:
     if database.file is None:
         yield
         return
+    # Beside the database and not in the data directory: two directories may name one database.
     path = database.file.with_name(f"{database.file.name}.lock")
     with ExitStack() as held:
         try:

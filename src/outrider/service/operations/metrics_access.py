@@ -8,7 +8,6 @@ address (DNS rebinding) is no client of this machine: without a token, `Host` is
 """
 
 import hmac
-from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Final
 
@@ -48,6 +47,7 @@ class MetricsAccess:
 
     def _has_token(self, scope: Scope) -> bool:
         assert self._token is not None
+        # Two headers may be read differently by a proxy and by this service.
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1:
             return False
@@ -81,12 +81,13 @@ class MetricsPort:
         self._app = app
         self._port = port
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve a request. Not a coroutine: its frame would stay with every idle WebSocket."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or answer that it is at the other address."""
         server, path = scope.get("server"), scope["path"]
         is_metrics_port = server is not None and server[1] == self._port
         if is_metrics_port and path not in OPEN_PATHS:
-            return respond(send, _METRICS_ONLY, kind=RESPONSE_KINDS[scope["type"]])
-        if path == METRICS_PATH and not is_metrics_port:
-            return respond(send, _NOT_HERE, kind=RESPONSE_KINDS[scope["type"]])
-        return self._app(scope, receive, send)
+            await respond(send, _METRICS_ONLY, kind=RESPONSE_KINDS[scope["type"]])
+        elif path == METRICS_PATH and not is_metrics_port:
+            await respond(send, _NOT_HERE, kind=RESPONSE_KINDS[scope["type"]])
+        else:
+            await self._app(scope, receive, send)
