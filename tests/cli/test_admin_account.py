@@ -49,7 +49,7 @@ class TestCreate:
         assert "OUTRIDER_DEFAULT_PLAN" in operator.fails("account", "create", "--email", EMAIL)
 
     @pytest.mark.parametrize("given", ["option", "environment"])
-    def test_the_password(
+    def test_the_password_is_kept_as_a_hash_alone(
         self, operator: Operator, monkeypatch: pytest.MonkeyPatch, given: str
     ) -> None:
         """OUTRIDER_PASSWORD may stand for --password; only argon2id is kept (SECURITY.md)."""
@@ -101,16 +101,18 @@ class TestCreate:
     @pytest.mark.parametrize(
         "email", ["", "nobody", "a@", "@b", "a b@c", "a@b@c", "a\x1b[2J@b", "a@" + "b" * 256]
     )
-    def test_what_is_no_email(self, operator: Operator, email: str) -> None:
+    def test_what_is_no_email_is_refused(self, operator: Operator, email: str) -> None:
         assert "not an email" in operator.fails("account", "create", "--email", email, code=2)
 
-    def test_unknown_plan(self, operator: Operator) -> None:
+    def test_an_unknown_plan_is_refused_with_the_known_ones(self, operator: Operator) -> None:
         sentence = operator.fails("account", "create", "--email", "a@b", "--plan", "gold", code=2)
         assert all(plan in sentence for plan in ("free", "pro", "team", "enterprise"))
 
 
 class TestListAndShow:
-    def test_list(self, operator: Operator, account: str) -> None:
+    def test_list_has_every_account_or_that_of_a_user(
+        self, operator: Operator, account: str
+    ) -> None:
         other = operator.succeeds(
             "account", "create", "--email", "b@example.org", "--plan", "pro", "--password", PASSWORD
         )
@@ -128,7 +130,7 @@ class TestListAndShow:
         only = operator.succeeds("account", "list", "--email", "b@example.org")
         assert only == {"accounts": [second]}
 
-    def test_show(self, operator: Operator, account: str) -> None:
+    def test_show_has_what_the_account_owns(self, operator: Operator, account: str) -> None:
         operator.succeeds("key", "create", "--account", account, "--name", "k")
         expired = operator.succeeds("key", "create", "--account", account, "--name", "k")
         operator.succeeds("key", "revoke", expired["id"])
@@ -154,42 +156,48 @@ class TestListAndShow:
 
 class TestChange:
     @pytest.mark.parametrize("given", [["--plan", "free"], ["free"]])
-    def test_set_plan(self, operator: Operator, account: str, given: list[str]) -> None:
+    def test_set_plan_changes_the_plan(
+        self, operator: Operator, account: str, given: list[str]
+    ) -> None:
         changed = operator.succeeds("account", "set-plan", "--email", EMAIL, *given)
         assert (changed["accountId"], changed["plan"]) == (account, "free")
         assert operator.succeeds("account", "show", "--email", EMAIL)["plan"] == "free"
 
     @pytest.mark.parametrize("given", [[], ["gold"], ["--plan", "gold"], ["free", "--plan", "pro"]])
-    def test_a_plan_that_does_not_exist(
+    def test_a_plan_that_does_not_exist_is_refused(
         self, operator: Operator, account: str, given: list[str]
     ) -> None:
         operator.fails("account", "set-plan", "--email", EMAIL, *given, code=2)
 
-    def test_password(self, operator: Operator, account: str) -> None:
+    def test_password_sets_it_and_ends_the_link(self, operator: Operator, account: str) -> None:
         changed = operator.succeeds("account", "password", "--email", EMAIL, "--password", PASSWORD)
         assert (changed["accountId"], changed["changed"]) == (account, True)
         assert changed["sessionsEnded"] == 0
         assert passwords.matches(operator.row("SELECT password_hash FROM users")[0], PASSWORD)
         assert operator.row("SELECT count(*) FROM password_resets") == (0,), "the old link"
 
-    def test_password_link(self, operator: Operator, account: str) -> None:
+    def test_password_without_a_terminal_gives_a_new_link(
+        self, operator: Operator, account: str
+    ) -> None:
         """A new one takes the place of the one that `create` gave."""
         given = operator.succeeds("account", "password", "--email", EMAIL)
         assert given["changed"] is False
         assert "/password#" in given["passwordLink"]
         assert operator.row("SELECT count(*) FROM password_resets") == (1,)
 
-    def test_a_common_password(self, operator: Operator, account: str) -> None:
+    def test_a_common_password_is_refused(self, operator: Operator, account: str) -> None:
         arguments = ("account", "password", "--email", EMAIL, "--password", "password123")
         assert "easy to guess" in operator.fails(*arguments, code=2)
 
-    def test_sessions(self, operator: Operator, account: str) -> None:
+    def test_sessions_are_listed_and_ended(self, operator: Operator, account: str) -> None:
         listed = operator.succeeds("account", "sessions", "--email", EMAIL)
         assert (listed["accountId"], listed["sessions"]) == (account, [])
         ended = operator.succeeds("account", "sessions", "--email", EMAIL, "--end-all")
         assert ended["ended"] == 0
 
-    def test_delete(self, operator: Operator, account: str) -> None:
+    def test_delete_removes_all_that_the_account_owns(
+        self, operator: Operator, account: str
+    ) -> None:
         operator.succeeds("key", "create", "--account", account, "--name", "k")
         deleted = operator.succeeds("account", "delete", "--email", EMAIL, "--yes")
         assert (deleted["accountId"], deleted["deleted"]) == (account, True)
@@ -208,7 +216,9 @@ class TestChange:
 
 
 @pytest.mark.parametrize("command", ["show", "set-plan free", "password", "sessions", "delete"])
-def test_an_account_that_does_not_exist(operator: Operator, account: str, command: str) -> None:
+def test_an_account_that_does_not_exist_is_named(
+    operator: Operator, account: str, command: str
+) -> None:
     name, *arguments = command.split()
     sentence = operator.fails("account", name, "--email", "b@example.org", *arguments)
     assert "b@example.org" in sentence

@@ -9,7 +9,9 @@ from outrider.cli.main import app
 from tests.cli.operator import Operator
 
 
-def test_a_backup_and_its_restore(operator: Operator, account: str, tmp_path: Path) -> None:
+def test_a_restored_backup_has_the_deleted_account(
+    operator: Operator, account: str, tmp_path: Path
+) -> None:
     data = operator.database.parent
     (data / "secret.key").write_text("k" * 32 + "\n")
     (data / "secret.key").chmod(0o600)

@@ -147,7 +147,9 @@ def _logged(on_terminal: bool, **environment: str) -> str:
         (True, {"OUTRIDER_LOG_FORMAT": "JSON"}, True),
     ],
 )
-def test_the_form_of_a_line(on_terminal: bool, environment: dict[str, str], is_json: bool) -> None:
+def test_a_line_is_json_or_text_as_the_setting_says(
+    on_terminal: bool, environment: dict[str, str], is_json: bool
+) -> None:
     line, of_library = _logged(on_terminal, **environment).splitlines()
     if is_json:
         event = json.loads(line)

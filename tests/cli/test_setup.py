@@ -134,7 +134,7 @@ def test_a_refusal_ends_it(
 
 
 @pytest.mark.parametrize("answer", [PENDING, SLOWER, UNAVAILABLE])
-def test_it_ends_with_the_code(
+def test_polling_ends_when_the_code_expires(
     play: Callable[..., Play], settings: DaemonSettings, answer: Exception
 ) -> None:
     scripted = play(answer)
@@ -204,7 +204,7 @@ class TestCommand:
         assert match is not None, text
         return process, match[0]
 
-    async def test_approved(self, user: Owner, tmp_path: Path) -> None:
+    async def test_an_approved_machine_is_enrolled(self, user: Owner, tmp_path: Path) -> None:
         process, code = await self._start(user, tmp_path)
         page = await dashboard(user)
         body = {"userCode": code}
@@ -216,7 +216,9 @@ class TestCommand:
         assert connection.daemon_id in out.decode()
         assert (tmp_path / "connection.json").stat().st_mode & 0o777 == 0o600
 
-    async def test_ctrl_c(self, user: Owner, tmp_path: Path) -> None:
+    async def test_ctrl_c_changes_nothing_on_this_machine(
+        self, user: Owner, tmp_path: Path
+    ) -> None:
         process, _ = await self._start(user, tmp_path)
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(PROCESS_PATIENCE):

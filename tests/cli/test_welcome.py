@@ -28,7 +28,9 @@ SSH = {"SSH_CONNECTION": "192.0.2.9 1 192.0.2.1 22"}
         (SSH, "darwin", False),
     ],
 )
-def test_when_the_browser_opens(environment: dict[str, str], system: str, expected: bool) -> None:
+def test_the_browser_opens_only_where_its_user_sees_it(
+    environment: dict[str, str], system: str, expected: bool
+) -> None:
     assert may_open_browser(environment, system=system) is expected
 
 
@@ -43,7 +45,7 @@ def test_when_the_browser_opens(environment: dict[str, str], system: str, expect
         ({"public_url": "http://localhost:8400", "host": "192.0.2.7"}, None),
     ],
 )
-def test_the_address_for_a_phone(
+def test_the_address_for_a_phone_is_one_that_it_can_reach(
     chosen: dict[str, Any], expected: str | None, tmp_path: Path
 ) -> None:
     assert phone_url(Settings(data_dir=tmp_path, **chosen), 8401) == expected
@@ -54,7 +56,7 @@ def test_on_all_addresses_it_is_the_one_in_the_network(tmp_path: Path) -> None:
     assert address is None or not address.startswith(("http://127.", "http://0.0.0.0"))
 
 
-def test_the_text() -> None:
+def test_the_text_has_the_agents_and_a_code_to_scan() -> None:
     assert welcome([], None, {}) == ""
     assert welcome([PROVIDER], None, {}) == f"Agents found here: {PROVIDER.display_name}\n"
     plain = welcome([], "http://192.0.2.7:8400/", {"NO_COLOR": "1"})

@@ -179,13 +179,13 @@ async def test_a_second_signal_ends_them_at_once(workers: Workers) -> None:
 
 
 class TestWrongStart:
-    async def test_without_stores_to_share(self, tmp_path: Path) -> None:
+    async def test_without_stores_to_share_none_starts(self, tmp_path: Path) -> None:
         env = environment(tmp_path / "data", port="0")
         sentence = (await outrider("serve", "--workers", "2", env=env)).assert_sentence()
         assert "OUTRIDER_DATABASE_URL" in sentence
         assert "OUTRIDER_REDIS_URL" in sentence
 
-    async def test_the_port_is_another_services_workers(
+    async def test_a_port_of_another_services_workers_is_refused(
         self, workers: Workers, env: dict[str, str]
     ) -> None:
         """They share theirs among themselves, and with nobody else."""
@@ -194,7 +194,7 @@ class TestWrongStart:
         sentence = (await outrider("serve", "--workers", "2", env=again)).assert_sentence()
         assert f"127.0.0.1:{port}" in sentence
 
-    async def test_no_worker_can_start(self, env: dict[str, str]) -> None:
+    async def test_the_first_worker_says_why_none_can_start(self, env: dict[str, str]) -> None:
         """One says why, and they do not all try."""
         wrong = env | {"OUTRIDER_DATABASE_URL": env["OUTRIDER_DATABASE_URL"] + "none"}
         outcome = await outrider("serve", "--workers", "2", env=wrong)

@@ -106,7 +106,7 @@ async def test_streaming_and_silence_end_after_their_time(shared: Agent) -> None
 
 
 @pytest.mark.parametrize("message", ["stream 0", "stream 601", "silent x", "messages 10001"])
-async def test_a_number_that_it_does_not_take(shared: Agent, message: str) -> None:
+async def test_a_number_that_it_does_not_take_is_refused(shared: Agent, message: str) -> None:
     name = message.split(maxsplit=1)[0]
     assert (await answers(shared, message)).startswith(f"`{name}` takes a number from 1 to ")
 
@@ -129,7 +129,7 @@ async def test_an_approval_that_is_interrupted_writes_nothing(shared: Agent, fil
     ("action", "answer", "content"),
     [("approve", "Approved.", "Line 1 of the demo agent\n"), ("reject", "Rejected.", None)],
 )
-async def test_a_tool_call_that_needs_approval(
+async def test_a_tool_call_writes_only_once_it_is_approved(
     shared: Agent, file: Path, action: str, answer: str, content: str | None
 ) -> None:
     await shared.say("tool")
@@ -152,7 +152,7 @@ async def test_a_tool_call_that_needs_approval(
 # A test that launches an agent of its own stops it: those that restart the machine start all anew.
 
 
-async def test_allowed_always(box: Machine, file: Path) -> None:
+async def test_a_tool_that_is_always_allowed_asks_no_more(box: Machine, file: Path) -> None:
     agent = await box.launch()
     await agent.say("tool")
     await agent.until("waiting_approval")
@@ -165,7 +165,7 @@ async def test_allowed_always(box: Machine, file: Path) -> None:
     await agent.stop()
 
 
-async def test_reading(shared: Agent, file: Path) -> None:
+async def test_read_shows_the_file(shared: Agent, file: Path) -> None:
     call, result, text = answered(await shared.turn("read"))
     assert (call[0], result[0]) == ("tool_call", "tool_result")
     assert "no demo.txt" in result[1]
@@ -175,7 +175,7 @@ async def test_reading(shared: Agent, file: Path) -> None:
     assert text == ("text", "I have read demo.txt.")
 
 
-async def test_editing(shared: Agent, file: Path) -> None:
+async def test_edit_shows_its_diff_before_it_writes(shared: Agent, file: Path) -> None:
     write(file, "first\nsecond\n")
     await shared.say("edit")
     await shared.until("waiting_approval")
@@ -190,7 +190,7 @@ async def test_editing(shared: Agent, file: Path) -> None:
     assert read(file) == "first (edited)\nsecond\n"
 
 
-async def test_thinking_and_planning(shared: Agent) -> None:
+async def test_thoughts_and_plans_are_shown(shared: Agent) -> None:
     assert [kind for kind, _ in answered(await shared.turn("think"))] == ["thinking", "text"]
     plan, done = answered(await shared.turn("plan"))
     assert plan[1].splitlines() == [
@@ -236,7 +236,7 @@ async def test_a_file_that_is_no_text_stays_as_it_is(
     assert read_bytes(file) == b"\xff\xfe"
 
 
-async def test_modes_and_models(box: Machine, file: Path) -> None:
+async def test_mode_and_model_are_chosen_with_a_message(box: Machine, file: Path) -> None:
     agent = await box.launch()
     controls = {control.id: control for control in agent.session.state().controls}
     assert {control.label for control in controls.values()} >= {"Model", "Mode"}

@@ -80,7 +80,7 @@ def test_what_it_must_not_see_is_not(path: str) -> None:
     assert not _is_in_context(path)
 
 
-def test_the_image() -> None:
+def test_the_image_has_the_installation_and_an_unprivileged_user() -> None:
     assert "COPY . ." in BUILD
     assert "COPY --from=build /opt/outrider /opt/outrider\n" in IMAGE
     (user,) = re.findall(r"^USER (.+)$", IMAGE, re.MULTILINE)

@@ -51,7 +51,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_a_nightly_task_on_ten_machines(workplace: Workplace) -> None:
+async def test_a_nightly_task_reports_each_of_ten_machines(workplace: Workplace) -> None:
     async with workplace.site.visit():
         owner = await workplace.site.account()
         for number in range(9):
@@ -76,7 +76,7 @@ async def _refuses_a_launch(machine: ScriptedMachine) -> None:
     await machine.fails(await machine.takes(), Failure(status=400, message="No such directory"))
 
 
-async def test_a_review_of_a_finished_turn(
+async def test_a_finished_turn_is_reviewed(
     workplace: Workplace, machine: AsyncMachine, repository: Path
 ) -> None:
     agent = await machine.launch("demo", dir=str(repository))
@@ -100,7 +100,7 @@ async def _until(recipe: Recipe, text: str) -> None:
         pass
 
 
-async def test_three_agents_in_three_worktrees(workplace: Workplace, repository: Path) -> None:
+async def test_three_agents_work_in_three_worktrees(workplace: Workplace, repository: Path) -> None:
     arguments = ("laptop", str(repository), "tool", "demo", "demo", "demo")
     for _ in range(2):  # the second time does not continue what the first has left
         async with Recipe("compare.md", *arguments, env=variables(workplace)) as recipe:
@@ -188,7 +188,7 @@ async def slack() -> AsyncIterator[Slack]:
         yield slack_
 
 
-async def test_approvals_from_slack(
+async def test_approvals_are_answered_from_slack(
     workplace: Workplace, client: AsyncOutrider, machine: AsyncMachine
 ) -> None:
     agent = await machine.launch("demo", dir=str(workplace.project))

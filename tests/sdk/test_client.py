@@ -33,7 +33,7 @@ from tests.sdk.conftest import Workplace
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_machines_by_id_and_by_nickname(
+async def test_machines_are_got_by_id_or_nickname(
     client: AsyncOutrider, machine: AsyncMachine, workplace: Workplace
 ) -> None:
     assert (machine.id, machine.nickname) == (workplace.machine_id, "laptop")
@@ -47,7 +47,7 @@ async def test_machines_by_id_and_by_nickname(
         assert caught.value.status == 404
 
 
-async def test_an_agent_answers(agent: AsyncAgent) -> None:
+async def test_ask_returns_the_reply_of_the_turn(agent: AsyncAgent) -> None:
     reply = await agent.ask("Write a test", timeout=PATIENCE)
     assert reply.status == "idle"
     assert reply.text.endswith("You said: Write a test")
@@ -122,7 +122,7 @@ async def test_an_approval_in_a_stream_is_answered(agent: AsyncAgent) -> None:
     assert messages == (await agent.chat(limit=len(messages))).messages
 
 
-async def test_a_question_that_a_function_leaves_open(agent: AsyncAgent) -> None:
+async def test_a_question_that_a_function_leaves_open_is_raised(agent: AsyncAgent) -> None:
     with pytest.raises(ApprovalRequired) as caught:
         await agent.ask("tool", timeout=PATIENCE, on_approval=lambda _: None)
     with pytest.raises(ValueError, match="no answer"):
@@ -182,13 +182,13 @@ async def test_a_stream_ends_with_an_approval(agent: AsyncAgent) -> None:
     assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).status == "idle"
 
 
-async def test_a_stream_past_its_timeout(agent: AsyncAgent) -> None:
+async def test_a_stream_ends_with_its_timeout(agent: AsyncAgent) -> None:
     with pytest.raises(AskTimeout):
         [part async for part in agent.stream("stream 600", timeout=0.1)]
     await agent.interrupt()
 
 
-async def test_a_session_that_ends_before_its_turn(
+async def test_a_reply_of_a_session_that_ends_is_an_error(
     machine: AsyncMachine, workplace: Workplace
 ) -> None:
     agent = await machine.launch("demo", dir=str(workplace.project))
@@ -230,7 +230,7 @@ async def test_stopping_an_ended_session_still_removes_its_worktree(
     await agent.stop(remove_worktree=True)
 
 
-async def test_the_queue_and_deliveries(agent: AsyncAgent) -> None:
+async def test_messages_are_queued_withdrawn_rejected_or_interrupt(agent: AsyncAgent) -> None:
     await agent.send("silent 600")
     queued = await agent.send("Later")
     assert queued.queued
@@ -311,7 +311,7 @@ async def test_an_unknown_cursor_is_a_gap(client: AsyncOutrider, agent: AsyncAge
     assert gaps == [True]
 
 
-async def test_wrong_and_missing_keys(
+async def test_wrong_and_missing_keys_are_refused(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncOutrider(workplace.site.url, "ork_wrong") as stranger:
@@ -328,6 +328,8 @@ async def test_wrong_and_missing_keys(
 
 
 @pytest.mark.parametrize("target", ["", ".", ".."])
-async def test_targets_that_would_be_another_path(client: AsyncOutrider, target: str) -> None:
+async def test_targets_that_would_be_another_path_are_refused(
+    client: AsyncOutrider, target: str
+) -> None:
     with pytest.raises(ValueError, match="ideId"):
         await client.agent(target).status()

@@ -35,7 +35,7 @@ async def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-async def test_it_runs(
+async def test_the_example_runs(
     example: str,
     workplace: Workplace,
     agent: AsyncAgent,
@@ -81,7 +81,7 @@ curl() {
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-async def test_the_commands(workplace: Workplace, tmp_path: Path) -> None:
+async def test_the_documented_commands_run(workplace: Workplace, tmp_path: Path) -> None:
     """Run the marked blocks in one shell: starting an agent for each page would take seconds."""
     # Those that launch an agent come first. demo.md is their last, because it leaves its agent
     # running, which is the others'.

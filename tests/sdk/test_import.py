@@ -30,7 +30,7 @@ print(*loaded)
 """
 
 
-def test_it_loads_nothing_else() -> None:
+def test_importing_the_client_loads_nothing_of_the_service() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )

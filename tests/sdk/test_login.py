@@ -46,7 +46,7 @@ async def test_a_user_creates_and_deletes_a_webhook(owner: Owner) -> None:
     assert await sessions_of(owner) == before + 1  # that of the first count: none of the client
 
 
-async def test_the_example_of_the_page(
+async def test_the_example_of_the_page_creates_a_webhook(
     owner: Owner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the synchronous client."""
@@ -58,7 +58,7 @@ async def test_the_example_of_the_page(
     assert capsys.readouterr().out.startswith("whsec_")
 
 
-async def test_a_wrong_password(owner: Owner) -> None:
+async def test_a_wrong_password_is_refused(owner: Owner) -> None:
     async with AsyncOutrider(owner.site.url, login=(owner.email, "wrong")) as client:
         with pytest.raises(AuthenticationError, match="password"):
             await client.machines.list()

@@ -133,7 +133,7 @@ async def test_a_long_wait_is_left_to_the_caller() -> None:
     assert len(api.requests) == 1
 
 
-async def test_no_answer_within_the_timeout() -> None:
+async def test_no_answer_within_the_timeout_is_raised_at_once() -> None:
     async with ScriptedApi([HANGS]) as api, client_of(api, timeout=1) as client:
         with pytest.raises(ResponseTimeout) as caught:
             await client.machines.list()
@@ -141,7 +141,7 @@ async def test_no_answer_within_the_timeout() -> None:
     assert len(api.requests) == 1
 
 
-async def test_nobody_listens() -> None:
+async def test_an_address_where_nobody_listens_is_named() -> None:
     port, release = reserve_ports()
     try:
         address = f"http://127.0.0.1:{port}"
@@ -166,7 +166,7 @@ async def test_nobody_listens() -> None:
         "http://a..b:8400",
     ],
 )
-async def test_an_address_that_is_none(address: str) -> None:
+async def test_an_address_that_is_none_is_refused(address: str) -> None:
     async with AsyncOutrider(address, "ork_x", retry_delay=0.001) as client:
         with pytest.raises(OutriderError):
             await client.machines.list()
@@ -177,7 +177,7 @@ async def test_an_address_that_is_none(address: str) -> None:
             await asyncio.to_thread(synchronous.machines.list)
 
 
-async def test_a_key_that_was_not_copied_whole() -> None:
+async def test_a_key_that_was_not_copied_whole_is_not_sent() -> None:
     async with ScriptedApi([answer(200)]) as api:
         async with AsyncOutrider(api.url, "ork_…") as client:
             with pytest.raises(AuthenticationError, match="copy"):
@@ -198,7 +198,7 @@ async def test_a_delete_that_may_have_been_carried_out_is_not_repeated() -> None
     "body",
     [b"<html>Welcome</html>", b"", b"{", b"[]", b'{"daemons":[{"id":7}]}', b"\xff", b'{"ok":1}'],
 )
-async def test_an_answer_that_is_not_the_apis(body: bytes) -> None:
+async def test_an_answer_that_is_not_the_apis_is_an_unexpected_response(body: bytes) -> None:
     async with ScriptedApi([answer(200, body)]) as api, client_of(api) as client:
         with pytest.raises(UnexpectedResponse) as caught:
             await client.machines.list()
@@ -305,7 +305,7 @@ async def test_late_events_of_the_turn_before_are_not_part_of_a_stream() -> None
     assert "timeout=0" not in second
 
 
-async def test_a_stream_of_a_session_that_is_gone() -> None:
+async def test_a_stream_of_a_session_that_is_gone_ends() -> None:
     """The session is not found as soon as it has ended, before its event is reported."""
     streaming = stream(READY % "fresh", of_session("agent:error", {}), stays_open=True)
     steps = [streaming, answer(200, ACCEPTED), answer(404, b'{"error":"No session"}')]
@@ -333,7 +333,7 @@ async def test_what_a_newer_service_streams_is_ignored() -> None:
 @pytest.mark.parametrize(
     "step", [answer(200), stream(READY % "fresh", "event: agent:error\ndata: nonsense\n\n")]
 )
-async def test_a_stream_that_is_none(step: Step) -> None:
+async def test_a_stream_that_is_none_is_an_unexpected_response(step: Step) -> None:
     async with ScriptedApi([step]) as api, client_of(api) as client:
         async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
             with pytest.raises(UnexpectedResponse):

@@ -191,7 +191,7 @@ def test_every_endpoint_has_an_operation_and_a_call() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_type_of_its_response(name: str) -> None:
+def test_an_operation_returns_what_its_endpoint_answers(name: str) -> None:
     operation = OPERATIONS[name]
     (endpoint,) = (
         endpoint

@@ -51,7 +51,7 @@ async def delivered(office: Office, receiver: Receiver, **event: object) -> tupl
     return taken, webhook.secret
 
 
-async def test_both_believe_a_delivery(office: Office, receiver: Receiver) -> None:
+async def test_a_delivery_is_verified_by_both(office: Office, receiver: Receiver) -> None:
     taken, secret = await delivered(office, receiver)
     stripe_verify(taken.body, taken.headers[SIGNATURE], secret)
     event = webhooks.verify(taken.body, taken.headers[SIGNATURE], secret)
@@ -61,7 +61,7 @@ async def test_both_believe_a_delivery(office: Office, receiver: Receiver) -> No
     assert taken.headers["User-Agent"].startswith("outrider/")
 
 
-async def test_a_changed_byte(office: Office, receiver: Receiver) -> None:
+async def test_a_changed_byte_is_refused_by_both(office: Office, receiver: Receiver) -> None:
     taken, secret = await delivered(office, receiver)
     for index in range(0, len(taken.body), 7):
         changed = bytearray(taken.body)
@@ -70,33 +70,33 @@ async def test_a_changed_byte(office: Office, receiver: Receiver) -> None:
         refused_by_both(bytes(changed), header, secret, webhooks.SignatureMismatch)
 
 
-async def test_another_secret(office: Office, receiver: Receiver) -> None:
+async def test_another_secret_is_refused_by_both(office: Office, receiver: Receiver) -> None:
     taken, secret = await delivered(office, receiver)
     header = taken.headers[SIGNATURE]
     refused_by_both(taken.body, header, secret[:-1], webhooks.SignatureMismatch)
 
 
-async def test_an_old_delivery() -> None:
+async def test_an_old_delivery_is_refused_unless_tolerated() -> None:
     header = signed(age=302)
     refused_by_both(BODY, header, SECRET, webhooks.TimestampOutOfRange)
     stripe_verify(BODY, header, SECRET, 310)
     webhooks.verify(BODY, header, SECRET, 310)
 
 
-async def test_a_time_that_was_changed() -> None:
+async def test_a_changed_time_is_refused_by_both() -> None:
     """The time is signed too: an old delivery cannot be made young."""
     old = signed(age=3600)
     young = old.replace(old.split(",")[0], f"t={time.time_ns() // 1_000_000}")
     refused_by_both(BODY, young, SECRET, webhooks.SignatureMismatch)
 
 
-async def test_a_delivery_from_the_future() -> None:
+async def test_a_delivery_from_the_future_is_refused() -> None:
     with pytest.raises(webhooks.TimestampOutOfRange):
         webhooks.verify(BODY, signed(age=-301), SECRET)
     webhooks.verify(BODY, signed(age=-290), SECRET)
 
 
-async def test_several_signatures() -> None:
+async def test_either_of_two_signatures_is_enough() -> None:
     """While a secret is rotated, either of the two is enough."""
     header = signed("whsec_new", "whsec_old")
     for secret in ("whsec_new", "whsec_old"):
@@ -110,29 +110,26 @@ async def test_several_signatures() -> None:
     [None, "", "rubbish", "t=1", "v1=00", "t=,v1=00", "t=x,v1=00", "t=-1,v1=00", "t=1,t=2,v1=0",
      "t=99999999999999999999,v1=00", "t=\u0661,v1=00"],
 )  # fmt: skip
-async def test_a_malformed_header(header: str | None) -> None:
+async def test_a_malformed_header_is_refused(header: str | None) -> None:
     with pytest.raises(webhooks.MalformedHeader, match="X-Service-Signature"):
         webhooks.verify(BODY, header, SECRET)
 
 
 @pytest.mark.parametrize("digest", ["", "zz", "é", "\udcff", "00" * 32])
-async def test_a_digest_that_is_none(digest: str) -> None:
+async def test_a_digest_that_is_none_is_refused(digest: str) -> None:
     with pytest.raises(webhooks.SignatureMismatch):
         webhooks.verify(BODY, f"t={time.time_ns() // 1_000_000},v1={digest}", SECRET)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'"x"', b"{", b"\xff"])
-async def test_a_signed_body_that_is_no_object(body: bytes) -> None:
+async def test_a_signed_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(webhooks.MalformedBody):
         webhooks.verify(body, signed(body=body), SECRET)
 
 
-@pytest.mark.parametrize("tolerance", [0, -1, float("nan")])
-async def test_a_tolerance_that_is_none(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="tolerance"):
-        webhooks.verify(BODY, signed(), SECRET, tolerance)
-
-
-async def test_an_empty_secret() -> None:
-    with pytest.raises(ValueError, match="secret"):
-        webhooks.verify(BODY, signed(""), "")
+@pytest.mark.parametrize(
+    ("secret", "tolerance"), [("", 300), (SECRET, 0), (SECRET, -1), (SECRET, float("nan"))]
+)
+async def test_an_empty_secret_and_no_tolerance_are_errors(secret: str, tolerance: float) -> None:
+    with pytest.raises(ValueError, match=r"secret|tolerance"):
+        webhooks.verify(BODY, signed(), secret, tolerance)

@@ -171,8 +171,6 @@ class _Worker:
         self._listeners: list[socket.socket] = []
         self._listen()
         self._process: asyncio.subprocess.Process | None = None
-        self._takes_hangup = False
-        self._is_reload_due = False
         self.ready = asyncio.Event()
 
     async def keep(self) -> None:
@@ -196,12 +194,12 @@ class _Worker:
                 self._listen()
 
     def reload(self) -> None:
-        """Have the process read its certificate again, or do so as soon as it is ready."""
-        self._is_reload_due = True
+        """Have the process read its certificate again.
+
+        One that has not set up its handler yet dies of it, and starts again with the new files.
+        """
         process = self._process
-        # SIGHUP would end a process that has not set up its handler yet.
-        if self._takes_hangup and process is not None and process.returncode is None:
-            self._is_reload_due = False
+        if process is not None and process.returncode is None:
             process.send_signal(signal.SIGHUP)
 
     async def stop(self, within: float) -> bool:
@@ -223,7 +221,6 @@ class _Worker:
     async def _run_once(self) -> int:
         """Start the process, wait for its end, and return its exit code."""
         descriptors = [listener.fileno() for listener in self._listeners]
-        self._takes_hangup = False
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "outrider", "worker", str(self._number)),
             *(str(descriptor) for descriptor in descriptors),
@@ -242,10 +239,6 @@ class _Worker:
             is_ready = False
         if is_ready:
             self.ready.set()
-            self._takes_hangup = True
-            # A hangup between the start and this line found no handler.
-            if self._is_reload_due:
-                self.reload()
             _log.info("worker started", worker=self._number, pid=process.pid)
         return await process.wait()
 

@@ -85,7 +85,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     raise ConnectionResetError  # one side has ended: the other one does too
 
 
-async def test_a_live_terminal(env: dict[str, str], machine: AsyncMachine, tmp_path: Path) -> None:
+async def test_keys_reach_the_agent_until_ctrl_bracket_detaches(
+    env: dict[str, str], machine: AsyncMachine, tmp_path: Path
+) -> None:
     shell = await machine.launch("shell", dir=str(tmp_path))
     try:
         async with attached(shell.id, env) as terminal:
@@ -102,7 +104,7 @@ async def test_a_live_terminal(env: dict[str, str], machine: AsyncMachine, tmp_p
 
 
 @pytest.mark.parametrize("failure", [0, 502, 504])
-async def test_a_connection_that_is_lost(
+async def test_a_lost_connection_is_made_again(
     failure: int, env: dict[str, str], machine: AsyncMachine, tmp_path: Path
 ) -> None:
     shell = await machine.launch("shell", dir=str(tmp_path))

@@ -196,7 +196,7 @@ async def login(env: dict[str, str], server: str, key: str) -> Outcome:
     return Outcome(process.returncode, out.decode(), err.decode())
 
 
-async def test_the_commands_of_the_page(
+async def test_the_commands_of_the_page_succeed(
     env: dict[str, str], workplace: Workplace, tmp_path: Path
 ) -> None:
     """Run the blocks of docs/cli.md, with the names that there are here."""

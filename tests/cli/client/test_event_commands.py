@@ -35,13 +35,13 @@ async def test_they_are_signed_as_webhooks_are() -> None:
 @pytest.mark.parametrize(
     "url", ["localhost:1", "ftp://x", "", "http://", "http://localhost:port", "http://10.0.0.256"]
 )
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
         Forwarder(url)
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_one_object_a_line(env: dict[str, str], agent: AsyncAgent) -> None:
+async def test_json_is_one_object_a_line(env: dict[str, str], agent: AsyncAgent) -> None:
     command = ("-m", "outrider", "events", "--events", "agent:*", "--json")
     async with Program(*command, env=env) as program:
         line = asyncio.create_task(program.says())

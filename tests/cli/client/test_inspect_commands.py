@@ -99,7 +99,7 @@ async def test_a_question_is_shown_and_answered_by_its_number(
     ]
 
 
-async def test_changes_files_and_worktree(
+async def test_changes_and_files_are_shown_and_a_clean_worktree_is_removed(
     command: CommandLine, env: dict[str, str], repository: Path
 ) -> None:
     usage = await command("launch", "demo", "--base", "main", env=env)
@@ -164,7 +164,7 @@ async def test_the_screen_of_a_terminal_agent(
     await command("stop", session, env=env)
 
 
-async def test_a_machine_and_the_account(
+async def test_a_machine_its_terminals_and_the_account_are_shown(
     command: CommandLine, env: dict[str, str], machine: AsyncMachine, workplace: Workplace
 ) -> None:
     shown = await command("machine", "show", "laptop", env=env)

@@ -18,7 +18,9 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 UNUSED_PORT = "9"  # "discard": nothing listens there
 
 
-async def test_nothing_is_set_up(command: CommandLine, tmp_path: Path) -> None:
+async def test_without_a_service_the_checks_fail_with_advice(
+    command: CommandLine, tmp_path: Path
+) -> None:
     env = environment(tmp_path / "data", port=UNUSED_PORT, url=f"http://127.0.0.1:{UNUSED_PORT}")
     outcome = await command("doctor", env=env)
     assert (outcome.code, outcome.err) == (1, "")
@@ -28,7 +30,9 @@ async def test_nothing_is_set_up(command: CommandLine, tmp_path: Path) -> None:
     assert findings["settings"][0] == findings["tmux"][0] == Status.OK
 
 
-async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
+async def test_beside_a_service_and_a_machine_every_check_is_ok(
+    env: dict[str, str], workplace: Workplace
+) -> None:
     home = workplace.project.parent
     env |= {
         "OUTRIDER_CONFIG_DIR": str(home / "config"),
@@ -55,7 +59,9 @@ async def test_all_is_well(env: dict[str, str], workplace: Workplace) -> None:
         assert name.startswith("agent") or f"`{name}`" in DOCUMENT, name
 
 
-async def test_a_wrong_key_and_a_wrong_setting(command: CommandLine, env: dict[str, str]) -> None:
+async def test_a_wrong_key_and_a_wrong_setting_fail_without_showing_the_key(
+    command: CommandLine, env: dict[str, str]
+) -> None:
     wrong = {"OUTRIDER_API_KEY": "ork_wrong_and_secret", "OUTRIDER_PORT": "none"}
     outcome = await command("doctor", env=env | wrong)
     assert outcome.code == 1

@@ -234,7 +234,7 @@ async def test_a_machine_agent_without_connection_fails(workplace: Workplace) ->
     assert_says(finding, Status.FAILED, "no connection", "restart")
 
 
-async def test_what_is_on_this_machine() -> None:
+async def test_loopback_addresses_are_on_this_machine() -> None:
     assert is_loopback_url("http://localhost:1")
     assert not is_loopback_url("https://o.example.org")
     assert not is_loopback_url("http://[")

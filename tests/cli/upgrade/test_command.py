@@ -30,7 +30,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["upgrade", *arguments])
 
 
-def test_there_is_a_newer_release(index: Index) -> None:
+def test_a_newer_release_ends_with_1(index: Index) -> None:
     index.releases(__version__, "99.1")
     outcome = run("--check", "--index", index.url)
     assert outcome.exit_code == 1, outcome.output
@@ -52,7 +52,7 @@ def test_no_index_is_asked_that_was_not_named(
     assert index.requested == []
 
 
-def test_this_is_the_newest(index: Index) -> None:
+def test_the_newest_release_ends_with_0(index: Index) -> None:
     """Or is newer than all releases, as in a checkout."""
     for version in (__version__, "0.0.1"):
         index.releases(version)
@@ -61,7 +61,7 @@ def test_this_is_the_newest(index: Index) -> None:
         assert f"{version} is the newest release in {index.url}" in outcome.stdout
 
 
-def test_it_cannot_be_found_out() -> None:
+def test_an_index_that_cannot_be_read_ends_with_2() -> None:
     outcome = run("--check", "--index", UNUSED)
     assert outcome.exit_code == 2, outcome.output
     assert outcome.stderr.startswith(f"outrider: The package index {UNUSED} cannot be read:")
@@ -85,7 +85,7 @@ def test_without_a_check_nobody_is_asked(index: Index) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_service_and_its_machines(
+async def test_the_versions_of_the_service_and_its_machines_are_compared(
     index: Index, env: dict[str, str], workplace: Workplace
 ) -> None:
     index.releases("99.1")

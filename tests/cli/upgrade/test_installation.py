@@ -67,7 +67,7 @@ def installed(prefix: Path, installer: str, origin: dict[str, Any]) -> Installat
         ("debian", None, {}, Installer.OTHER, []),
     ],
 )
-def test_each_installer(
+def test_each_installer_is_recognized_and_has_its_commands(
     tmp_path: Path,
     installer: str,
     mark: str | None,

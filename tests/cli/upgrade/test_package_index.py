@@ -14,7 +14,7 @@ def newest(index: Index, **options: bool) -> str:
     return str(newest_release(index.url, python="3.11.7", **options))
 
 
-def test_json(index: Index) -> None:
+def test_the_newest_release_is_read_from_json(index: Index) -> None:
     index.has(
         "outrider-0.9.0.tar.gz",
         "outrider-0.10.0-py3-none-any.whl",
@@ -29,7 +29,7 @@ def test_json(index: Index) -> None:
     assert headers["Accept"].startswith("application/vnd.pypi.simple.v1+json,")
 
 
-def test_html(index: Index) -> None:
+def test_the_newest_release_is_read_from_html(index: Index) -> None:
     index.kind = "text/html; charset=utf-8"
     index.page = b"""<!DOCTYPE html><html><body>
         <a href="../../files/outrider-1.0.0-py3-none-any.whl#sha256=00">outrider-1.0.0</a><br>
@@ -52,7 +52,7 @@ def test_what_pip_would_not_install_does_not_count(index: Index) -> None:
     assert newest(index) == "1.0"
 
 
-def test_prereleases_alone(index: Index) -> None:
+def test_a_prerelease_counts_if_there_is_nothing_else(index: Index) -> None:
     index.releases("1.0a1", "1.0b1")
     assert newest(index) == "1.0b1"
 
@@ -69,7 +69,7 @@ def test_the_password_reaches_the_index_only(index: Index) -> None:
     assert "hush" not in str(failure.value)
 
 
-def test_another_answer(index: Index) -> None:
+def test_an_answer_without_releases_is_an_error(index: Index) -> None:
     with pytest.raises(PackageIndexError, match="has no release of outrider"):
         newest(index)
     index.page = b"[1"
@@ -91,7 +91,7 @@ def test_an_index_that_cannot_be_reached() -> None:
             newest_release(wrong)
 
 
-def test_an_answer_without_an_end(index: Index) -> None:
+def test_an_endless_answer_is_cut_off(index: Index) -> None:
     index.is_endless = True
     with pytest.raises(PackageIndexError, match=r"no answer within 0\.3 s"):
         newest_release(index.url, seconds=0.3)

@@ -152,17 +152,19 @@ class TestFile:
         assert made.read_bytes() != before
         assert stat.S_IMODE(made.stat().st_mode) == 0o600
 
-    def test_a_directory_that_is_missing(self, stopped: Settings, tmp_path: Path) -> None:
+    def test_a_missing_directory_is_an_error(self, stopped: Settings, tmp_path: Path) -> None:
         with pytest.raises(BackupError, match="cannot be written"):
             backup.create(stopped, tmp_path / "missing" / "backup")
 
-    def test_no_database(self, tmp_path: Path) -> None:
+    def test_without_a_database_nothing_is_written(self, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         with pytest.raises(BackupError, match="There is no database"):
             backup.create(Settings(data_dir=tmp_path / "empty"), tmp_path / "backup")
         assert list((tmp_path / "empty").iterdir()) == []
 
-    def test_a_database_of_another_program(self, stopped: Settings, tmp_path: Path) -> None:
+    def test_a_database_of_another_program_is_refused(
+        self, stopped: Settings, tmp_path: Path
+    ) -> None:
         with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
             connection.execute("CREATE TABLE things (id)")
         other = stopped.model_copy(update={"database_url": f"sqlite:///{tmp_path}/other.db"})
@@ -188,7 +190,9 @@ class TestDamagedDatabase:
         assert made.read_bytes() == before
         assert list(made.parent.glob(".*")) == []
 
-    def test_a_file_that_is_no_database(self, stopped: Settings, tmp_path: Path) -> None:
+    def test_of_a_file_that_is_no_database_there_is_no_backup(
+        self, stopped: Settings, tmp_path: Path
+    ) -> None:
         (stopped.data_dir / "outrider.db").write_bytes(b"x" * 8192)
         with pytest.raises(BackupError, match="is damaged, so no backup was made"):
             backup.create(stopped, tmp_path / "backup")
@@ -297,7 +301,9 @@ class TestRestore:
         made.write_bytes(data)
         self._refused(stopped, made, "damaged")
 
-    def test_files_of_other_programs(self, stopped: Settings, made: Path, tmp_path: Path) -> None:
+    def test_files_of_other_programs_are_refused(
+        self, stopped: Settings, made: Path, tmp_path: Path
+    ) -> None:
         made.write_text("not a zip\n")
         self._refused(stopped, made, "not a backup")
         with zipfile.ZipFile(made, "w") as archive:
@@ -309,7 +315,9 @@ class TestRestore:
         rewrite(made, schema="9999", version="99.0")
         self._refused(stopped, made, r"newer Outrider \(99\.0, schema 9999.*update this one")
 
-    def test_a_description_that_is_not_the_databases(self, stopped: Settings, made: Path) -> None:
+    def test_a_description_that_is_not_the_databases_is_refused(
+        self, stopped: Settings, made: Path
+    ) -> None:
         rewrite(made, schema="0001")
         self._refused(stopped, made, "damaged")
 

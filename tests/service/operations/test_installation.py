@@ -62,7 +62,9 @@ class TestLock:
             await started(Site(chosen), held)
 
     @pytest.mark.faults
-    async def test_it_is_one_sentence(self, sqlite: SQLite, tmp_path: Path) -> None:
+    async def test_a_second_service_ends_with_a_sentence(
+        self, sqlite: SQLite, tmp_path: Path
+    ) -> None:
         (tmp_path / "home").mkdir()
         env = environment(tmp_path / "data", port="0") | {"HOME": str(tmp_path / "home")}
         sqlite.migrated(tmp_path / "data")

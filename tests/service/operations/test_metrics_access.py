@@ -71,7 +71,7 @@ class TestOnLoopback:
 
 
 class TestElsewhere:
-    async def test_they_are_closed(self, start_site: StartSite) -> None:
+    async def test_they_are_closed_without_a_token(self, start_site: StartSite) -> None:
         site = await start_site(host="0.0.0.0")
         response = await get(site.url)
         assert_error(response, 403)
@@ -124,7 +124,7 @@ class TestOwnAddress:
         assert_error(await get(site.url), 404)
         assert (await get(site.url, "/api/v1/daemons", **key)).status_code == 200
 
-    async def test_with_a_token_too(self, start_site: StartSite) -> None:
+    async def test_the_token_is_needed_there_too(self, start_site: StartSite) -> None:
         port = free_port()
         await start_site(metrics_listen=f"127.0.0.1:{port}", metrics_token=TOKEN)
         own = f"http://127.0.0.1:{port}"
@@ -134,7 +134,7 @@ class TestOwnAddress:
     @pytest.mark.parametrize(
         "wrong", ["9464", ":9464", "127.0.0.1", "127.0.0.1:0", "::1:9464", "h:99999", "h:1:2", "h:"]
     )
-    async def test_what_is_no_address(self, wrong: str, tmp_path: Path) -> None:
+    async def test_what_is_no_address_is_refused(self, wrong: str, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"such as 127\.0\.0\.1:9464"):
             Settings(metrics_listen=wrong)
 
@@ -145,6 +145,6 @@ class TestOwnAddress:
 
 
 @pytest.mark.parametrize("wrong", ["short", "with spaces in between it", "ü" * 20])
-async def test_what_is_no_token(wrong: str) -> None:
+async def test_a_weak_token_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="16 characters"):
         Settings(metrics_token=wrong)

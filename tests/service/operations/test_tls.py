@@ -69,6 +69,13 @@ class Connection:
 
 @pytest.mark.asyncio(loop_scope="session")
 class TestService:
+    async def test_a_client_verifies_it(self, served: Site, authority: Authority) -> None:
+        async with httpx.AsyncClient(trust_env=False, verify=authority.context) as client:
+            assert (await client.get(f"{served.url}/healthz")).status_code == 200
+        async with httpx.AsyncClient(trust_env=False) as stranger:
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                await stranger.get(f"{served.url}/healthz")
+
     async def test_without_tls_it_answers_nothing(self, served: Site, authority: Authority) -> None:
         async with httpx.AsyncClient(trust_env=False) as client:
             with pytest.raises(httpx.TransportError):
@@ -126,7 +133,7 @@ class TestService:
 
 
 class TestFiles:
-    def test_a_key_in_the_same_file(self, authority: Authority, tmp_path: Path) -> None:
+    def test_the_key_may_be_in_the_same_file(self, authority: Authority, tmp_path: Path) -> None:
         chain, key, _ = authority.issue()
         both = tmp_path / "both.pem"
         both.write_bytes(chain.read_bytes() + key.read_bytes())
@@ -145,7 +152,7 @@ class TestFiles:
             ("missing.pem", "server.key", "missing.pem cannot be read: No such file"),
         ],
     )
-    def test_what_cannot_be_used(
+    def test_files_that_cannot_be_used_are_named(
         self, authority: Authority, tmp_path: Path, chain: str, key: str, why: str
     ) -> None:
         authority.issue()
