@@ -20,6 +20,7 @@ from outrider.service.accounts.enrollment import Enrollment
 from outrider.service.accounts.login_links import LoginLinks
 from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.accounts.store import accounts
+from outrider.service.components import Options
 from outrider.service.database.engine import Database
 from outrider.service.events.streams import StreamTimes
 from outrider.service.http.endpoint import BoundEndpoint
@@ -93,13 +94,16 @@ class Site:
         tracing: Tracing = OFF,
     ) -> None:
         self.settings = settings
-        self._tracing = tracing
-        self._more_endpoints = more_endpoints
-        self._password_hasher = password_hasher
-        self._drain_seconds = drain_seconds
-        self._stream_times = stream_times
-        self.database = Database(settings.sqlalchemy_url)
         self.links = LoginLinks()
+        self._options = Options(
+            more_endpoints=more_endpoints,
+            password_hasher=password_hasher,
+            drain_seconds=drain_seconds,
+            stream_times=stream_times or StreamTimes(),
+            login_links=self.links,
+            tracing=tracing,
+        )
+        self.database = Database(settings.sqlalchemy_url)
         self.url = ""
         self._certificate: ServerCertificate | None = None
         self._stop = asyncio.Event()
@@ -135,13 +139,8 @@ class Site:
             [listener, *listen_for_metrics(settings)],
             self._stop,
             ready.set,
-            more_endpoints=self._more_endpoints,
-            password_hasher=self._password_hasher,
-            drain_seconds=self._drain_seconds,
-            stream_times=self._stream_times,
-            login_links=self.links,
+            options=self._options,
             certificate=self._certificate,
-            tracing=self._tracing,
         )
         self._task = asyncio.create_task(work, name="the service")
         waiting = asyncio.create_task(ready.wait())

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 UNUSED = {
     "acp": "agents, on machines",
     "aiohttp": "webhook deliveries",
-    "alembic": "migrations",
     "asyncpg": "PostgreSQL",
     "cryptography": "sessions, webhook secrets, idempotency keys",
     "jwt": "sessions",
@@ -26,7 +25,6 @@ UNUSED = {
     "playwright": "IDEs",
     "psutil": "machines",
     "redis": "several nodes",
-    "sqlalchemy.dialects.postgresql": "PostgreSQL",
     "zxcvbn": "new passwords",
 }
 """Modules that are imported when they are used, and by what."""
@@ -56,7 +54,6 @@ async def loaded(data_dir: Path) -> set[str]:
 
 
 async def test_an_idle_service_loads_what_it_uses(tmp_path: Path) -> None:
-    """Also on its first start: a new database needs no migrations."""
     modules = await loaded(tmp_path / "data")
     assert "outrider.service.app" in modules
     assert UNUSED.keys() & modules == set()

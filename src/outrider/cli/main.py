@@ -100,6 +100,7 @@ def serve(
         return
 
     from outrider.cli.running import on_hangup
+    from outrider.service.components import Options
     from outrider.service.operations.tls import ServerCertificate
     from outrider.service.server import listen, listen_for_metrics, run_service
     from outrider.tracing import SERVICE, tracing_from_environment
@@ -119,8 +120,8 @@ def serve(
                 lambda: typer.echo(
                     f"Outrider {__version__} listens on {settings.scheme}://{host}:{port}"
                 ),
+                options=Options(tracing=tracing),
                 certificate=certificate,
-                tracing=tracing,
             )
 
     run_until_stopped(start)

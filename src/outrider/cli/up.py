@@ -32,6 +32,7 @@ from outrider.service.accounts.enrollment import Enrollment
 from outrider.service.accounts.login_links import LINK_SECONDS, LoginLinks
 from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.accounts.store import accounts, api_keys, users
+from outrider.service.components import Options
 from outrider.service.database.engine import Database
 from outrider.service.machines.store import machines
 from outrider.service.operations.installation import prepare
@@ -102,9 +103,7 @@ async def up(settings: Settings, stop: asyncio.Event, *, browser: bool = True) -
                 [listener, *listen_for_metrics(settings)],
                 stop,
                 serving.set,
-                limit_loopback=False,
-                login_links=links,
-                tracing=tracing,
+                options=Options(limit_loopback=False, login_links=links, tracing=tracing),
             )
 
     machine = _machine(settings, url, local, greet=greet, serving=serving, stop=stop)

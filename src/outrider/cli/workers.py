@@ -22,6 +22,7 @@ import typer
 from outrider import __version__
 from outrider.cli.running import on_hangup, run
 from outrider.contract.errors import OutriderError
+from outrider.service.components import Options
 from outrider.service.operations.tls import ServerCertificate
 from outrider.service.server import listen, run_service
 from outrider.service.settings import Settings
@@ -139,8 +140,8 @@ def work(settings: Settings, number: int, descriptors: Sequence[int]) -> None:
                 listeners,
                 stop,
                 lambda: typer.echo("ready"),
+                options=Options(tracing=tracing),
                 certificate=certificate,
-                tracing=tracing,
             )
 
     run(serve())

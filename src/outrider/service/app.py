@@ -7,132 +7,74 @@ memory.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
-from argon2 import PasswordHasher
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
+from prometheus_client import Gauge, ProcessCollector
 
 from outrider import __version__
 from outrider.contract.events import EventName
 from outrider.contract.frames import CloseCode, Delta
-from outrider.service.accounts import pages
+from outrider.service import asgi
 from outrider.service.accounts.audit import RefusalSink
 from outrider.service.accounts.encryption import key_file
-from outrider.service.accounts.endpoints import AccountServices
-from outrider.service.accounts.login_endpoints import AuthServices
-from outrider.service.accounts.login_links import LoginLinks
-from outrider.service.accounts.passwords import HASHER
-from outrider.service.accounts.rate_limits import RateLimit
-from outrider.service.agents.waiting import Waits, WaitServices
+from outrider.service.agents.waiting import Waits
 from outrider.service.cluster.bus import Bus, BusDown
 from outrider.service.cluster.transport import Transport
-from outrider.service.components import Access, Fleet, Live, Stores, Webhooks
+from outrider.service.components import Access, Fleet, Live, Options, Stores, Webhooks
 from outrider.service.database.engine import DATABASE_ERRORS
 from outrider.service.endpoints import ENDPOINTS, bound_endpoints
 from outrider.service.events.deltas import DeltaRelay
-from outrider.service.events.endpoints import EventServices
-from outrider.service.events.streams import StreamTimes
-from outrider.service.http.authorization import Authorization
-from outrider.service.http.base_path import BasePath
-from outrider.service.http.endpoint import BoundEndpoint, Endpoint
-from outrider.service.http.hosts import AllowedHosts
-from outrider.service.http.long_polls import LongPolls
-from outrider.service.http.pipeline import Pipeline, no_endpoint, resource_routes
-from outrider.service.http.responses import RequestMetrics, http_exception, unexpected
 from outrider.service.http.sockets import Sockets
 from outrider.service.http.streaming import StreamingResponses
-from outrider.service.machines.dispatch import DRAIN_SECONDS
-from outrider.service.machines.endpoints import DaemonServices
 from outrider.service.machines.gateway import Gateway
 from outrider.service.machines.handshakes import Handshakes
-from outrider.service.machines.history_endpoints import SessionHistoryServices
 from outrider.service.machines.machine_state import MachineState
 from outrider.service.machines.presence import Announcement
 from outrider.service.machines.sockets import MachineSockets
 from outrider.service.mcp.http_endpoint import McpEndpoint
 from outrider.service.mcp.tool_calls import ToolCalls
-from outrider.service.operations import endpoints as operations
 from outrider.service.operations import installation
 from outrider.service.operations.endpoints import Readiness
-from outrider.service.operations.metrics_access import MetricsAccess, MetricsPort
 from outrider.service.periodic import run_periodically
 from outrider.service.settings import Settings
-from outrider.service.terminals.endpoints import TerminalServices
-from outrider.service.webhooks.endpoints import WebhookServices
 from outrider.service.webhooks.retention import PRUNE_INTERVAL, prune, prune_log
 from outrider.service.webhooks.store import deliveries
-from outrider.tracing import OFF, Tracing
-
-if TYPE_CHECKING:
-    from outrider.service.cluster.redis import Redis
-
-GATEWAY_PATH = "/api/v1/daemon/connect"
 
 _log = structlog.get_logger(__name__)
 
 
 class Service:
-    """The service: an ASGI application, and the lifecycle of its parts.
+    """The service: an ASGI application, and the lifecycle of its parts."""
 
-    Args:
-        limit_loopback: whether rate limits by address also apply to loopback addresses.
-        more_endpoints: added to the table.
-        password_hasher: hashes and verifies the passwords of users.
-        drain_seconds: how long a stop waits for commands in flight.
-        stream_times: the intervals of event streams.
-        login_links: links that log in; none without it.
-        tracing: begins the spans; the caller closes it.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        limit_loopback: bool = True,
-        more_endpoints: Sequence[BoundEndpoint] = (),
-        password_hasher: PasswordHasher = HASHER,
-        drain_seconds: float = DRAIN_SECONDS,
-        stream_times: StreamTimes | None = None,
-        login_links: LoginLinks | None = None,
-        tracing: Tracing = OFF,
-    ) -> None:
+    def __init__(self, settings: Settings, options: Options | None = None) -> None:
+        options = options or Options()
         self._settings = settings
         self._is_draining = False
         self._has_run_before = key_file(settings.data_dir).exists()
-        self._stores = stores = Stores.create(settings)
-        self._bus = self._new_bus(stores.redis)
+        self._stores = stores = Stores(settings, options)
+        self._bus = self._new_bus()
         self._transport = Transport(self._bus)
-        self._live = live = Live.create(stores, self._transport, stream_times or StreamTimes())
-        self._webhooks = webhooks = Webhooks.create(
-            stores, on_stored=live.feed.stored, tracing=tracing
-        )
-        self._access = access = Access.create(
+        self._live = live = Live(stores, self._transport)
+        self._webhooks = Webhooks(stores, on_stored=live.feed.stored)
+        self._access = access = Access(
             stores,
-            hasher=password_hasher,
-            limit_loopback=limit_loopback,
-            endpoint_limits=_rate_limits([*ENDPOINTS, *(one.endpoint for one in more_endpoints)]),
+            endpoints=[*ENDPOINTS, *(bound.endpoint for bound in options.more_endpoints)],
             on_account_changed=self._account_changed,
         )
-        self._fleet = fleet = Fleet.create(
+        self._fleet = fleet = Fleet(
             stores,
             self._transport,
             announce=self._announce,
             close_connection=self._close_connection,
             revived=self._reclaim,
-            drain_seconds=drain_seconds,
-            tracing=tracing,
         )
         self._machine_sockets = MachineSockets(
             stores.database, fleet.presence, fleet.relay, fleet.terminals
         )
-        self._gateway = Gateway(
+        gateway = Gateway(
             database=stores.database,
             presence=fleet.presence,
             relay=fleet.relay,
@@ -140,7 +82,7 @@ class Service:
             sockets=self._machine_sockets,
             owner_of=access.enrollment.machine,
             handshakes=Handshakes(access.addresses, settings.rate_limit_ip, stores.clock),
-            take_event=webhooks.intake.agent_event,
+            take_event=self._webhooks.intake.agent_event,
             note_refusal=RefusalSink(access.audit, stores.clock).note,
             take_delta=self._take_delta,
         )
@@ -152,8 +94,23 @@ class Service:
         )
         self._streams, self._waits, self._sockets = StreamingResponses(), Waits(), Sockets()
         self._add_gauges()
-        bound = [*self._endpoints(login_links or LoginLinks()), *more_endpoints]
-        self.app, self._mcp = self._application(bound, self._pipeline(), tracing)
+        pipeline = asgi.pipeline(settings, stores.clock, access, self._streams, self._sockets)
+        bound = bound_endpoints(
+            stores,
+            live=live,
+            deliveries=self._webhooks,
+            access=access,
+            fleet=fleet,
+            sockets=self._machine_sockets,
+            waits=self._waits,
+        )
+        calls = ToolCalls(
+            bound, pipeline, fleet.dispatcher, fleet.presence, approvals=settings.mcp_approvals
+        )
+        self._mcp = McpEndpoint(pipeline, calls, settings)
+        self.app = asgi.application(
+            bound, pipeline, stores, gateway, mcp=self._mcp, readiness=self._readiness
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -180,31 +137,7 @@ class Service:
             if self._settings.is_single_node:
                 await deliveries.release_all(self._stores.database)
             await self._access.account_changes.start()
-            # In the order in which they are stopped: a task may pass its last items to later ones.
-            tasks = [
-                _background(self._bus.run(), "run the bus"),
-                _background(self._fleet.relay.run(), "relay commands"),
-                _background(self._fleet.terminal_relay.run(), "relay terminals"),
-                _background(self._fleet.directory.run(), "publish machines"),
-                _background(self._fleet.presence.run(), "save snapshots"),
-                _background(self._fleet.session_history.run(), "save sessions"),
-                _background(self._webhooks.intake.run(), "store events"),
-                _background(self._webhooks.queue.run(), "deliver"),
-                _background(self._live.feed.run(), "wake for events"),
-                _background(self._live.streams.run(), "read events"),
-                _background(self._live.revocations.run(), "check credentials"),
-                _background(self._deltas.run(), "exchange deltas"),
-                _background(
-                    run_periodically(self._prune, PRUNE_INTERVAL, "prune old rows"),
-                    "prune old rows",
-                ),
-                _background(self._access.authenticator.keep_saving(), "save last used"),
-                _background(self._access.idempotency.keep_pruning(), "prune idempotency keys"),
-                _background(self._access.audit.keep_writing(), "write audit"),
-                _background(self._access.account_changes.run(), "poll for changed accounts"),
-            ]
-            if not self._settings.is_single_node:
-                tasks.append(_background(self._fleet.nodes.run(), "watch the nodes"))
+            tasks = [_background(work, name) for work, name in self._work()]
             try:
                 yield
             finally:
@@ -220,6 +153,36 @@ class Service:
             await self._webhooks.sender.close()
             await self._transport.close()
             await self._stores.database.close()
+
+    def _work(self) -> list[tuple[Coroutine[Any, Any, None], str]]:
+        """Return the background work of this node, and its names.
+
+        It is stopped in this order: a task may pass its last items to later ones.
+        """
+        access, fleet, live, webhooks = self._access, self._fleet, self._live, self._webhooks
+        pruning = run_periodically(self._prune, PRUNE_INTERVAL, "prune old rows")
+        work = [
+            (self._bus.run(), "run the bus"),
+            (fleet.relay.run(), "relay commands"),
+            (fleet.terminal_relay.run(), "relay terminals"),
+            (fleet.directory.run(), "publish machines"),
+            (fleet.presence.run(), "save snapshots"),
+            (fleet.session_history.run(), "save sessions"),
+            (webhooks.intake.run(), "store events"),
+            (webhooks.queue.run(), "deliver"),
+            (live.feed.run(), "wake for events"),
+            (live.streams.run(), "read events"),
+            (live.revocations.run(), "check credentials"),
+            (self._deltas.run(), "exchange deltas"),
+            (pruning, "prune old rows"),
+            (access.authenticator.keep_saving(), "save last used"),
+            (access.idempotency.keep_pruning(), "prune idempotency keys"),
+            (access.audit.keep_writing(), "write audit"),
+            (access.account_changes.run(), "poll for changed accounts"),
+        ]
+        if not self._settings.is_single_node:
+            work.append((fleet.nodes.run(), "watch the nodes"))
+        return work
 
     async def leave(self) -> bool:
         """Report this node as not ready; return whether there are other nodes.
@@ -250,107 +213,6 @@ class Service:
         await self._fleet.dispatcher.drain()
         await self._access.idempotency.drain(1)
         await self._machine_sockets.close()
-
-    def _endpoints(self, links: LoginLinks) -> list[BoundEndpoint]:
-        """Return the endpoints of the table with the services that their handlers use."""
-        database, settings = self._stores.database, self._settings
-        access, fleet, live, webhooks = self._access, self._fleet, self._live, self._webhooks
-        polls = LongPolls(live.revocations)
-        return bound_endpoints(
-            for_daemons=DaemonServices(
-                dispatcher=fleet.dispatcher, presence=fleet.presence, sockets=self._machine_sockets
-            ),
-            for_session_history=SessionHistoryServices(
-                dispatcher=fleet.dispatcher, history=fleet.session_history
-            ),
-            for_shortcuts=fleet.dispatcher,
-            for_waiting=WaitServices(
-                dispatcher=fleet.dispatcher, feed=live.feed, waits=self._waits, polls=polls
-            ),
-            for_terminals=TerminalServices(
-                dispatcher=fleet.dispatcher,
-                terminals=fleet.terminal_relay,
-                timeout=settings.command_timeout,
-            ),
-            for_events=EventServices(
-                database=database, streams=live.streams, pages=live.pages, polls=polls
-            ),
-            for_webhooks=WebhookServices(
-                database=database,
-                subscriptions=webhooks.subscriptions,
-                queue=webhooks.queue,
-                intake=webhooks.intake,
-            ),
-            for_auth=AuthServices(
-                settings=settings,
-                addresses=access.addresses,
-                rates=access.rates,
-                sessions=access.sessions,
-                enrollment=access.enrollment,
-                sockets=self._machine_sockets,
-                links=links,
-            ),
-            for_account=AccountServices(
-                settings=settings,
-                database=database,
-                addresses=access.addresses,
-                authenticator=access.authenticator,
-                sessions=access.sessions,
-                quota=access.quota,
-                audit=access.audit,
-            ),
-        )
-
-    def _pipeline(self) -> Pipeline:
-        """Return what every request passes before its handler."""
-        access, settings = self._access, self._settings
-        return Pipeline(
-            authorization=Authorization(
-                addresses=access.addresses,
-                rates=access.rates,
-                authenticator=access.authenticator,
-                quota=access.quota,
-                recent_login=settings.recent_login,
-                public_url=settings.public_url,
-                clock=self._stores.clock,
-            ),
-            addresses=access.addresses,
-            rates=access.rates,
-            idempotency=access.idempotency,
-            audit=access.audit,
-            audit_required=settings.audit_required,
-            streams=self._streams,
-            sockets=self._sockets,
-        )
-
-    def _application(
-        self, bound: Sequence[BoundEndpoint], pipeline: Pipeline, tracing: Tracing
-    ) -> tuple[ASGIApp, McpEndpoint]:
-        """Return the ASGI application, what is served at each path, and its part for MCP."""
-        endpoints = [one.endpoint for one in bound]
-        approvals = self._settings.mcp_approvals
-        calls = ToolCalls(
-            bound, pipeline, self._fleet.dispatcher, self._fleet.presence, approvals=approvals
-        )
-        mcp = McpEndpoint(pipeline, calls, self._settings)
-        base_path = self._settings.base_path
-        access = MetricsAccess(self._settings, pipeline.addresses)
-        app = Starlette(
-            routes=[
-                WebSocketRoute(GATEWAY_PATH, self._gateway),
-                *resource_routes(bound, pipeline),
-                *operations.routes(
-                    endpoints, self._readiness, self._stores.registry, access, base_path
-                ),
-                *pages.routes(),
-                *mcp.routes(),
-                Route("/api/{path:path}", no_endpoint(pipeline)),
-                pages.not_found(),
-            ],
-            exception_handlers={HTTPException: http_exception, Exception: unexpected},
-        )
-        app.router.redirect_slashes = False
-        return _with_middleware(app, self._settings, self._stores.registry, tracing), mcp
 
     def _add_gauges(self) -> None:
         """Add what is open on this node to its metrics."""
@@ -416,7 +278,8 @@ class Service:
     ) -> None:
         self._machine_sockets.close_here(machine_id, code, reason, connection)
 
-    def _new_bus(self, redis: "Redis | None") -> Bus:
+    def _new_bus(self) -> Bus:
+        redis = self._stores.redis
         if redis is None:
             return Bus()
         from outrider.service.cluster.redis_bus import RedisBus
@@ -461,31 +324,6 @@ class Service:
             nickname=state.nickname,
             platform=state.platform,
         )
-
-
-def _with_middleware(
-    app: ASGIApp, settings: Settings, registry: CollectorRegistry, tracing: Tracing
-) -> ASGIApp:
-    """Return the whole application: metrics, base path, own port, allowed hosts, `app`."""
-    if settings.served_hosts is not None:
-        app = AllowedHosts(app, settings.served_hosts)
-    if settings.metrics_address is not None:
-        app = MetricsPort(app, settings.metrics_address[1])
-    if settings.base_path:
-        app = BasePath(app, settings.base_path)
-    return RequestMetrics(
-        app,
-        registry,
-        tracing,
-        base_path=settings.base_path,
-        is_tls=settings.tls_cert is not None,
-    )
-
-
-def _rate_limits(endpoints: Iterable[Endpoint[Any]]) -> list[RateLimit]:
-    """Return the rate limits that single endpoints define."""
-    limits = (one.rate_limit.definition for one in endpoints if one.rate_limit is not None)
-    return [limit for limit in limits if limit is not None]
 
 
 def _count_tasks() -> int:

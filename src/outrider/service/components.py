@@ -1,4 +1,4 @@
-"""The service's parts, grouped by capability, and how each group is created.
+"""The service's parts, grouped by capability.
 
 `app.py` creates the groups in this order, connects them, and runs their tasks:
 
@@ -8,10 +8,10 @@ A group gets what it needs of earlier groups. What it needs of a later one is a 
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from argon2 import PasswordHasher
 from prometheus_client import CollectorRegistry
@@ -23,8 +23,10 @@ from outrider.service.accounts.dashboard_sessions import DashboardSessions
 from outrider.service.accounts.encryption import Cipher, derived, secret_key
 from outrider.service.accounts.enrollment import Enrollment
 from outrider.service.accounts.idempotency import Idempotency
+from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.passwords import HASHER
 from outrider.service.accounts.quota import Quota
-from outrider.service.accounts.rate_limits import RateLimit, RateLimits
+from outrider.service.accounts.rate_limits import RateLimits
 from outrider.service.accounts.revocation import RevocationWatch
 from outrider.service.cluster.directory import FleetDirectory
 from outrider.service.cluster.nodes import Nodes
@@ -37,7 +39,8 @@ from outrider.service.events.pages import Pages
 from outrider.service.events.stream_limit import StreamLimit
 from outrider.service.events.streams import EventStreams, StreamTimes
 from outrider.service.http.client_address import Addresses
-from outrider.service.machines.dispatch import Dispatcher
+from outrider.service.http.endpoint import BoundEndpoint, Endpoint
+from outrider.service.machines.dispatch import DRAIN_SECONDS, Dispatcher
 from outrider.service.machines.presence import Announce, Presence
 from outrider.service.machines.session_history import SessionHistory
 from outrider.service.machines.store import machines
@@ -49,15 +52,39 @@ from outrider.service.webhooks.delivery_queue import DeliveryQueue
 from outrider.service.webhooks.event_intake import EventIntake
 from outrider.service.webhooks.sender import Sender
 from outrider.service.webhooks.subscriptions import Subscriptions
-from outrider.tracing import Tracing
+from outrider.tracing import OFF, Tracing
 
 if TYPE_CHECKING:
     from outrider.service.cluster.redis import Redis
 
 
 @dataclass(frozen=True)
+class Options:
+    """What a program or a test chooses of the service, besides the operator's settings.
+
+    Attributes:
+        limit_loopback: whether rate limits by address also apply to loopback addresses.
+        more_endpoints: added to the API's table.
+        password_hasher: hashes and verifies the passwords of users.
+        drain_seconds: how long a stop waits for commands in flight.
+        stream_times: the intervals of event streams.
+        login_links: links that log in.
+        tracing: begins the spans; whoever created it closes it.
+    """
+
+    limit_loopback: bool = True
+    more_endpoints: Sequence[BoundEndpoint] = ()
+    password_hasher: PasswordHasher = HASHER
+    drain_seconds: float = DRAIN_SECONDS
+    stream_times: StreamTimes = field(default_factory=StreamTimes)
+    login_links: LoginLinks = field(default_factory=LoginLinks)
+    tracing: Tracing = OFF
+
+
 class Stores:
     """What every group uses: the stores of the settings, the clocks, the keys and the metrics.
+
+    They are not connected yet. The first start generates the secret key.
 
     Attributes:
         clock: seconds since the epoch, the same on all nodes.
@@ -65,222 +92,149 @@ class Stores:
         redis: None on a single node.
     """
 
-    settings: Settings
-    database: Database
-    shared_clock: SharedClock
-    clock: Callable[[], float]
-    secret: str
-    cipher: Cipher
-    registry: CollectorRegistry
-    redis: "Redis | None"
-
-    @classmethod
-    def create(cls, settings: Settings) -> "Stores":
-        """Return them, not connected yet. The first start generates the secret key."""
-        database = Database(settings.sqlalchemy_url)
-        shared_clock = SharedClock(database)
-        secret = secret_key(settings.secret_key, settings.data_dir)
-        return cls(
-            settings=settings,
-            database=database,
-            shared_clock=shared_clock,
-            clock=time.time if settings.is_single_node else shared_clock,
-            secret=secret,
-            cipher=Cipher(secret),
-            registry=CollectorRegistry(),
-            redis=_redis(settings, secret),
+    def __init__(self, settings: Settings, options: Options) -> None:
+        self.settings = settings
+        self.options = options
+        self.database = Database(settings.sqlalchemy_url)
+        self.shared_clock = SharedClock(self.database)
+        self.clock: Callable[[], float] = (
+            time.time if settings.is_single_node else self.shared_clock
         )
+        self.secret = secret_key(settings.secret_key, settings.data_dir)
+        self.cipher = Cipher(self.secret)
+        self.registry = CollectorRegistry()
+        self.redis = _redis(settings, self.secret)
 
 
-@dataclass(frozen=True)
 class Live:
     """Events as they happen: for streams, and for requests that wait."""
 
-    feed: LiveFeed
-    revocations: RevocationWatch
-    streams: EventStreams
-    pages: Pages
-
-    @classmethod
-    def create(cls, stores: Stores, transport: Transport, times: StreamTimes) -> "Live":
-        """Return them; `times` are the intervals of event streams."""
-        feed = LiveFeed(transport)
-        revocations = RevocationWatch(stores.database, stores.clock, times.check)
+    def __init__(self, stores: Stores, transport: Transport) -> None:
+        database, times = stores.database, stores.options.stream_times
+        self.feed = LiveFeed(transport)
+        self.revocations = RevocationWatch(database, stores.clock, times.check)
         limit = StreamLimit(redis=stores.redis)
-        return cls(
-            feed=feed,
-            revocations=revocations,
-            streams=EventStreams(stores.database, feed, revocations, limit, times),
-            pages=Pages(stores.database, feed, times.poll),
-        )
+        self.streams = EventStreams(database, self.feed, self.revocations, limit, times)
+        self.pages = Pages(database, self.feed, times.poll)
 
 
-@dataclass(frozen=True)
 class Webhooks:
-    """The way of an event into the log and to webhooks."""
+    """The way of an event into the log and to webhooks.
 
-    sender: Sender
-    subscriptions: Subscriptions
-    queue: DeliveryQueue
-    intake: EventIntake
+    Args:
+        on_stored: called with the account of each event that was stored.
+    """
 
-    @classmethod
-    def create(
-        cls, stores: Stores, *, on_stored: Callable[[str], None], tracing: Tracing
-    ) -> "Webhooks":
-        """Return them.
-
-        Args:
-            on_stored: called with the account of each event that was stored.
-            tracing: begins the spans of deliveries.
-        """
+    def __init__(self, stores: Stores, *, on_stored: Callable[[str], None]) -> None:
         settings, database, clock = stores.settings, stores.database, stores.clock
         policy = AddressPolicy(allow_private=settings.allow_private_webhooks)
-        sender = Sender(policy, settings.webhook_timeout, clock, tracing)
-        subscriptions = Subscriptions(database, policy, stores.cipher, clock)
-        queue = DeliveryQueue(
+        self.sender = Sender(policy, settings.webhook_timeout, clock, stores.options.tracing)
+        self.subscriptions = Subscriptions(database, policy, stores.cipher, clock)
+        self.queue = DeliveryQueue(
             database=database,
-            subscriptions=subscriptions,
-            sender=sender,
+            subscriptions=self.subscriptions,
+            sender=self.sender,
             delays=settings.webhook_retry_delays,
             registry=stores.registry,
             clock=clock,
         )
-        intake = EventIntake(
+        self.intake = EventIntake(
             database=database,
-            subscriptions=subscriptions,
-            queue=queue,
+            subscriptions=self.subscriptions,
+            queue=self.queue,
             on_stored=on_stored,
             clock=clock,
         )
-        return cls(sender=sender, subscriptions=subscriptions, queue=queue, intake=intake)
 
 
-@dataclass(frozen=True)
 class Access:
-    """Who may do what, and how much: credentials, limits, quotas, audit."""
+    """Who may do what, and how much: credentials, limits, quotas, audit.
 
-    addresses: Addresses
-    sessions: DashboardSessions
-    authenticator: Authenticator
-    enrollment: Enrollment
-    rates: RateLimits
-    quota: Quota
-    idempotency: Idempotency
-    audit: Audit
-    account_changes: AccountChanges
+    Args:
+        endpoints: those whose own rate limits apply.
+        on_account_changed: called with the account that the operator changed or deleted.
+    """
 
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         stores: Stores,
         *,
-        hasher: PasswordHasher,
-        limit_loopback: bool,
-        endpoint_limits: Iterable[RateLimit],
+        endpoints: Iterable[Endpoint[Any]],
         on_account_changed: Callable[[str], Awaitable[None]],
-    ) -> "Access":
-        """Return them.
-
-        Args:
-            endpoint_limits: the rate limits of single endpoints.
-            on_account_changed: called with the account that the operator changed or deleted.
-        """
-        settings, database, clock = stores.settings, stores.database, stores.clock
-        sessions = DashboardSessions(database, stores.secret, clock, hasher)
-        rates = RateLimits(
+    ) -> None:
+        settings, options = stores.settings, stores.options
+        database, clock = stores.database, stores.clock
+        self.addresses = Addresses(settings.trusted_proxies, limit_loopback=options.limit_loopback)
+        self.sessions = DashboardSessions(database, stores.secret, clock, options.password_hasher)
+        self.authenticator = Authenticator(database, self.sessions, clock)
+        self.enrollment = Enrollment(database, clock)
+        limits = (endpoint.rate_limit for endpoint in endpoints)
+        self.rates = RateLimits(
             key=settings.rate_limit_key,
             session=settings.rate_limit_session,
             ip=settings.rate_limit_ip,
             auth=settings.rate_limit_auth,
             login=settings.rate_limit_login,
-            others=endpoint_limits,
+            others=[limit.definition for limit in limits if limit and limit.definition],
             redis=stores.redis,
         )
-        return cls(
-            addresses=Addresses(settings.trusted_proxies, limit_loopback=limit_loopback),
-            sessions=sessions,
-            authenticator=Authenticator(database, sessions, clock),
-            enrollment=Enrollment(database, clock),
-            rates=rates,
-            quota=Quota(database, clock),
-            idempotency=Idempotency(database, stores.cipher, clock),
-            audit=Audit(database, clock),
-            account_changes=AccountChanges(database, on_account_changed),
-        )
+        self.quota = Quota(database, clock)
+        self.idempotency = Idempotency(database, stores.cipher, clock)
+        self.audit = Audit(database, clock)
+        self.account_changes = AccountChanges(database, on_account_changed)
 
 
-@dataclass(frozen=True)
 class Fleet:
-    """The machines of all nodes: where they are connected, and how commands reach them."""
+    """The machines of all nodes: where they are connected, and how commands reach them.
 
-    relay: CommandRelay
-    terminals: LocalTerminals
-    terminal_relay: TerminalRelay
-    directory: FleetDirectory
-    presence: Presence
-    session_history: SessionHistory
-    nodes: Nodes
-    dispatcher: Dispatcher
+    Args:
+        announce: creates the events of machines that come online or go offline.
+        close_connection: closes a machine's socket on this node.
+        revived: called after this node was declared dead by the others.
+    """
 
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         stores: Stores,
         transport: Transport,
         *,
         announce: Announce,
         close_connection: CloseHandler,
         revived: Callable[[], Awaitable[None]],
-        drain_seconds: float,
-        tracing: Tracing,
-    ) -> "Fleet":
-        """Return them.
-
-        Args:
-            announce: creates the events of machines that come online or go offline.
-            close_connection: closes a machine's socket on this node.
-            revived: called after this node was declared dead by the others.
-            drain_seconds: how long a stop waits for commands in flight.
-            tracing: begins the spans of commands.
-        """
-        settings, database, clock = stores.settings, stores.database, stores.clock
-        relay = CommandRelay(transport, close_connection, tracing=tracing)
-        terminals = LocalTerminals()
-        terminal_relay = TerminalRelay(transport, partial(machines.node_of, database), terminals)
-        directory = FleetDirectory(transport.bus, database)
-        presence = Presence(
+    ) -> None:
+        settings, options = stores.settings, stores.options
+        database, clock = stores.database, stores.clock
+        self.relay = CommandRelay(transport, close_connection, tracing=options.tracing)
+        self.terminals = LocalTerminals()
+        self.terminal_relay = TerminalRelay(
+            transport, partial(machines.node_of, database), self.terminals
+        )
+        self.directory = FleetDirectory(transport.bus, database)
+        self.presence = Presence(
             database=database,
-            directory=directory,
+            directory=self.directory,
             node=transport.node,
             grace_period=settings.grace_period,
             announce=announce,
             clock=clock,
         )
-        return cls(
-            relay=relay,
-            terminals=terminals,
-            terminal_relay=terminal_relay,
-            directory=directory,
-            presence=presence,
-            session_history=SessionHistory(
-                database, presence, days=settings.history_days, clock=clock
-            ),
-            nodes=Nodes(
-                database=database,
-                node=transport.node,
-                take_over=presence.take_over,
-                revived=revived,
-                timeout=settings.node_timeout,
-                shared_clock=stores.shared_clock,
-            ),
-            dispatcher=Dispatcher(
-                presence=presence,
-                relay=relay,
-                timeout=settings.command_timeout,
-                drain_seconds=drain_seconds,
-                tracing=tracing,
-            ),
+        self.session_history = SessionHistory(
+            database, self.presence, days=settings.history_days, clock=clock
+        )
+        self.nodes = Nodes(
+            database=database,
+            node=transport.node,
+            take_over=self.presence.take_over,
+            revived=revived,
+            timeout=settings.node_timeout,
+            shared_clock=stores.shared_clock,
+        )
+        self.dispatcher = Dispatcher(
+            presence=self.presence,
+            relay=self.relay,
+            timeout=settings.command_timeout,
+            drain_seconds=options.drain_seconds,
+            tracing=options.tracing,
         )
 
 

@@ -8,22 +8,16 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
 import uvicorn
-from argon2 import PasswordHasher
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from outrider.contract.errors import OutriderError
 from outrider.contract.frames import MAX_FRAME_BYTES, PING_INTERVAL
-from outrider.service.accounts.login_links import LoginLinks
-from outrider.service.accounts.passwords import HASHER
 from outrider.service.app import Service
-from outrider.service.events.streams import StreamTimes
-from outrider.service.http.endpoint import BoundEndpoint
+from outrider.service.components import Options
 from outrider.service.http.http_protocol import CLOSE, http_protocol
 from outrider.service.http.websocket import WebSocket
-from outrider.service.machines.dispatch import DRAIN_SECONDS
 from outrider.service.operations.tls import ServerCertificate
 from outrider.service.settings import Settings
-from outrider.tracing import OFF, Tracing
 
 _PONG_SECONDS = 60.0
 """How long a machine may take to answer a ping. As long as the default command timeout, so that
@@ -81,14 +75,8 @@ async def run_service(
     stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
     *,
-    limit_loopback: bool = True,
-    more_endpoints: Sequence[BoundEndpoint] = (),
-    password_hasher: PasswordHasher = HASHER,
-    drain_seconds: float = DRAIN_SECONDS,
-    stream_times: StreamTimes | None = None,
-    login_links: LoginLinks | None = None,
+    options: Options | None = None,
     certificate: ServerCertificate | None = None,
-    tracing: Tracing = OFF,
 ) -> None:
     """Serve on the listeners until `stop` is set, then drain the node.
 
@@ -100,14 +88,7 @@ async def run_service(
     Args:
         listeners: closed at the end, even if the service does not start.
         ready: called when the service accepts requests.
-        limit_loopback: whether rate limits by address also apply to loopback addresses.
-        more_endpoints: added to the API's table.
-        password_hasher: hashes and verifies the passwords of users.
-        drain_seconds: how long a stop waits for commands in flight.
-        stream_times: the intervals of event streams.
-        login_links: links that log in; none without it.
         certificate: for https; without it, the service speaks plain HTTP.
-        tracing: begins the spans; the caller closes it.
 
     Raises:
         OutriderError: the service could not start; the text says why.
@@ -115,29 +96,23 @@ async def run_service(
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
-        service = Service(
-            settings,
-            limit_loopback=limit_loopback,
-            more_endpoints=more_endpoints,
-            password_hasher=password_hasher,
-            drain_seconds=drain_seconds,
-            stream_times=stream_times,
-            login_links=login_links,
-            tracing=tracing,
-        )
-        await _serve(service, settings, listeners, stop, ready=ready, certificate=certificate)
+        service = Service(settings, options)
+        server = _Server(_config(service, certificate), ready)
+        async with service.running():
+            _freeze_heap()
+            stopper = asyncio.create_task(
+                _stop(stop, service, server, settings.drain_delay + _STOP_SECONDS), name="stop"
+            )
+            try:
+                await server.serve(sockets=list(listeners))
+            finally:
+                stopper.cancel()
+                with suppress(asyncio.CancelledError):
+                    await stopper
 
 
-async def _serve(
-    service: Service,
-    settings: Settings,
-    listeners: Sequence[socket.socket],
-    stop: asyncio.Event,
-    *,
-    ready: Callable[[], None],
-    certificate: ServerCertificate | None,
-) -> None:
-    config = uvicorn.Config(
+def _config(service: Service, certificate: ServerCertificate | None) -> uvicorn.Config:
+    return uvicorn.Config(
         service.app,
         interface="asgi3",
         http=http_protocol(),
@@ -156,18 +131,6 @@ async def _serve(
         backlog=2048,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
-    server = _Server(config, ready)
-    async with service.running():
-        _freeze_heap()
-        stopper = asyncio.create_task(
-            _stop(stop, service, server, settings.drain_delay + _STOP_SECONDS), name="stop"
-        )
-        try:
-            await server.serve(sockets=list(listeners))
-        finally:
-            stopper.cancel()
-            with suppress(asyncio.CancelledError):
-                await stopper
 
 
 def _freeze_heap() -> None:

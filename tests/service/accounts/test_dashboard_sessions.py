@@ -3,7 +3,6 @@
 import base64
 import json
 import time
-from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -20,10 +19,9 @@ from outrider.service.accounts.dashboard_sessions import DashboardSessions
 from outrider.service.accounts.encryption import derived, secret_key
 from outrider.service.accounts.password_resets import new_link
 from outrider.service.accounts.store import users
-from outrider.service.app import Service
+from outrider.service.components import Options
 from outrider.service.database.engine import Database
 from outrider.service.http.session_cookie import COOKIE
-from outrider.service.server import run_service
 from tests.conftest import StartSite, settings
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
@@ -112,8 +110,7 @@ class TestLogin:
         stored = await users.by_email(database, user.email)
         assert stored is not None
         assert str(stored.password_hash).startswith("$argon2id$v=19$m=65536,t=3,p=4$")
-        for start in (Service, run_service):
-            assert signature(start).parameters["password_hasher"].default is passwords.HASHER
+        assert Options().password_hasher is passwords.HASHER
 
     async def test_nobody_s_hash_costs_as_much_as_a_real_one(self) -> None:
         """The stand-in has the parameters that real hashes have, and can be verified at all."""
