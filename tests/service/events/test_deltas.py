@@ -1,8 +1,8 @@
 """Which machines are asked for deltas, and how deltas reach the streams of other nodes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -10,41 +10,10 @@ import pytest_asyncio
 from outrider.contract.frames import Delta
 from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.transport import MAX_POSTED, Transport
-from outrider.service.events.deltas import DeltaRelay, DeltaWatch, Requests
-from tests.rig.buses import on_redis
+from outrider.service.events.deltas import DeltaRelay
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.private import private
-from tests.servers.redis import Redis as RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-async def test_each_connection_is_asked_once_for_each_request() -> None:
-    wanted: dict[str, Requests] = {}
-    connections = {"a": {"machine_1": 1}, "b": {"machine_2": 1}}
-    asked: list[tuple[str, bool]] = []
-
-    def ask(machine_id: str, sessions: list[str] | None) -> None:
-        asked.append((machine_id, sessions is None))
-
-    def asks() -> list[tuple[str, bool]]:
-        asked.clear()
-        watch.update()
-        return asked
-
-    watch = DeltaWatch(lambda: wanted, lambda account: connections[account], ask)
-    assert asks() == []
-    wanted["a"] = frozenset({("node_1", 1)})
-    assert asks() == [("machine_1", True)]
-    assert asks() == []
-    connections["a"] = {"machine_1": 2}
-    assert asks() == [("machine_1", True)]
-    wanted["a"] |= {("node_2", 7)}  # a stream that has missed what was sent until now
-    assert asks() == [("machine_1", True)]
-    wanted["a"] = frozenset({("node_2", 7)})
-    assert asks() == []
-    del wanted["a"]
-    assert asks() == [("machine_1", False)]
 
 
 class Node:
@@ -54,6 +23,7 @@ class Node:
         self.wanted: dict[str, int] = {}
         self.delta_accounts_changed = asyncio.Event()
         self.machines: dict[str, str] = {}
+        self.connection = 1
         self.asked: list[tuple[str, bool]] = []
         self.received: list[tuple[str, str, int]] = []
         self.relay = DeltaRelay(
@@ -74,23 +44,21 @@ class Node:
             self.received.append((account_id, daemon_id, delta.revision))
 
     def connections(self, account_id: str) -> dict[str, int]:
-        return {machine: 1 for machine, account in self.machines.items() if account == account_id}
+        return {
+            machine: self.connection
+            for machine, account in self.machines.items()
+            if account == account_id
+        }
 
     def ask(self, machine_id: str, sessions: list[str] | None) -> None:
         self.asked.append((machine_id, sessions is None))
 
-    def says(self, *revisions: int, account: str = "a", text: str = "") -> None:
+    def send_deltas(self, *revisions: int, account: str = "a", text: str = "") -> None:
         """Have the machine of an account send deltas."""
         for revision in revisions:
             delta = Delta(session_id="s", message_id="m", revision=revision, op="append", text=text)
             machine = f"machine of {account}"
             self.relay.receive(account, machine, delta, f"{machine}:cli:codex")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with private(RedisServer) as redis:
-        yield redis
 
 
 @asynccontextmanager
@@ -102,35 +70,28 @@ async def running(bus: Bus, name: str, **times: float) -> AsyncIterator[Node]:
     await asyncio.wait({task}, timeout=PATIENCE)
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["memory", "redis"])
-async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Node, Node]]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes() -> AsyncIterator[tuple[Node, Node]]:
     """The node of the machines, and one with streams."""
-    async with AsyncExitStack() as held:
-        if request.param == "memory":
-            here: Bus = Bus(is_shared=True)
-            there = here
-        else:
-            redis = request.getfixturevalue("server")
-            here = await held.enter_async_context(on_redis(redis))
-            there = await held.enter_async_context(on_redis(redis))
-        machines = await held.enter_async_context(running(here, "one"))
+    bus = Bus(is_shared=True)
+    async with running(bus, "one") as machines, running(bus, "two") as streams:
         machines.machines = {"machine of a": "a", "machine of b": "b"}
-        yield machines, await held.enter_async_context(running(there, "two"))
+        yield machines, streams
 
 
 async def test_deltas_reach_the_nodes_that_want_them(nodes: tuple[Node, Node]) -> None:
     machines, streams = nodes
-    machines.says(1)
+    machines.send_deltas(1)
     streams.want(a=1)
     await eventually(lambda: machines.asked == [("machine of a", True)])
-    machines.says(*range(2, 500))
-    machines.says(1, account="b")
+    machines.send_deltas(*range(2, 500))
+    machines.send_deltas(1, account="b")
     await eventually(lambda: len(streams.received) == 498)
     assert streams.received == [("a", "machine of a", number) for number in range(2, 500)]
     assert machines.received == []
     machines.want(a=1)
     await eventually(lambda: len(machines.asked) == 2)
-    machines.says(500)
+    machines.send_deltas(500)
     await eventually(lambda: len(streams.received) == 499)
     assert machines.received == [("a", "machine of a", 500)]  # once
     machines.want()
@@ -146,6 +107,17 @@ async def test_machines_are_asked_again_when_another_stream_begins(
     await eventually(lambda: machines.asked == [("machine of a", True)])
     streams.want(a=2)
     await eventually(lambda: machines.asked == [("machine of a", True)] * 2)
+
+
+async def test_each_connection_is_asked_once_and_told_to_stop() -> None:
+    async with running(Bus(), "one", watch_interval=0.01) as node:
+        node.machines = {"machine of a": "a", "machine of b": "b"}
+        node.want(a=1)
+        await eventually(lambda: node.asked == [("machine of a", True)])
+        node.connection = 2
+        await eventually(lambda: node.asked == [("machine of a", True)] * 2)
+        node.want()
+        await eventually(lambda: node.asked[2:] == [("machine of a", False)])
 
 
 SHORT = {"watch_interval": 0.05, "announce_interval": 0.1, "lease_seconds": 0.3}
@@ -179,12 +151,12 @@ async def test_deltas_without_room_are_dropped() -> None:
         machines.machines = {"machine of a": "a"}
         streams.want(a=1)
         await eventually(lambda: bool(machines.asked))
-        machines.says(*range(MAX_POSTED + 10))
-        machines.says(5000)
+        machines.send_deltas(*range(MAX_POSTED + 10))
+        machines.send_deltas(5000)
         await eventually(lambda: len(streams.received) == MAX_POSTED)
-        machines.says(*range(6000, 6100), text="x" * 60_000)
+        machines.send_deltas(*range(6000, 6100), text="x" * 60_000)
         await eventually(lambda: len(streams.received) > MAX_POSTED)
-        machines.says(7000)
+        machines.send_deltas(7000)
         await eventually(lambda: streams.received[-1][2] == 7000)
         revisions = [revision for _, _, revision in streams.received]
         assert revisions == [*range(1000), *range(6000, 6017), 7000]

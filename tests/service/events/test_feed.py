@@ -1,7 +1,7 @@
 """Wake-ups: on the node that stored an event, and on the others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,18 +10,9 @@ import pytest_asyncio
 from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.transport import Transport
 from outrider.service.events.feed import LiveFeed
-from tests.rig.buses import on_redis
 from tests.rig.patience import PATIENCE, eventually
-from tests.rig.private import private
-from tests.servers.redis import Redis as RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with private(RedisServer) as redis:
-        yield redis
 
 
 @asynccontextmanager
@@ -33,21 +24,11 @@ async def running(bus: Bus) -> AsyncIterator[LiveFeed]:
     await asyncio.wait({task}, timeout=PATIENCE)
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["memory", "redis"])
-async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[tuple[LiveFeed, LiveFeed]]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes() -> AsyncIterator[tuple[LiveFeed, LiveFeed]]:
     """The feeds of two nodes."""
-    if request.param == "memory":
-        bus = Bus(is_shared=True)
-        async with running(bus) as first, running(bus) as other:
-            yield first, other
-        return
-    redis = request.getfixturevalue("server")
-    async with (
-        on_redis(redis) as here,
-        on_redis(redis) as there,
-        running(here) as first,
-        running(there) as other,
-    ):
+    bus = Bus(is_shared=True)
+    async with running(bus) as first, running(bus) as other:
         yield first, other
 
 

@@ -84,7 +84,7 @@ class Machine:
                     self.closed.append(code)
         self.flush()
 
-    def shows(self, data: bytes, stream: int = 1) -> None:
+    def show(self, data: bytes, stream: int = 1) -> None:
         """Send output."""
         self.streams.send(stream, data)
         self.flush()
@@ -126,7 +126,7 @@ class Node:
         await asyncio.wait((self.task,))
 
 
-class Setting:
+class TwoNodes:
     """Two nodes; the machine is connected to `there`."""
 
     def __init__(self) -> None:
@@ -139,11 +139,11 @@ class Setting:
 
 
 @asynccontextmanager
-async def nodes() -> AsyncIterator[Setting]:
-    setting = Setting()
+async def nodes() -> AsyncIterator[TwoNodes]:
+    pair = TwoNodes()
     await asyncio.sleep(0)  # both have subscribed
-    yield setting
-    for node in (setting.here, setting.there):
+    yield pair
+    for node in (pair.here, pair.there):
         await node.stop()
 
 
@@ -166,155 +166,155 @@ async def end_of(work: Callable[[], Awaitable[object]]) -> TerminalStreamClosed:
 
 
 async def test_bytes_go_both_ways_in_order() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
+    async with nodes() as pair:
+        stream = await pair.here.open()
         typed = bytes(range(256)) * 4096  # four windows
         writing = asyncio.create_task(stream.write(typed))
-        await eventually(lambda: len(setting.machine.typed) == len(typed))
+        await eventually(lambda: len(pair.machine.typed) == len(typed))
         await writing
-        assert setting.machine.typed == typed
+        assert pair.machine.typed == typed
         for part in range(20):
-            setting.machine.shows(bytes([part]) * 20_000)
+            pair.machine.show(bytes([part]) * 20_000)
             assert await read(stream, 20_000) == bytes([part]) * 20_000
         await stream.resize(100, 50)
-        await eventually(lambda: setting.machine.sizes == [(100, 50)])
+        await eventually(lambda: pair.machine.sizes == [(100, 50)])
         stream.close()
-        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
-        await eventually(lambda: setting.here.relay.count() + setting.there.relay.count() == 0)
+        await eventually(lambda: pair.machine.closed == [StreamCode.ENDED])
+        await eventually(lambda: pair.here.relay.count() + pair.there.relay.count() == 0)
 
 
 async def test_a_client_that_does_not_read_fills_one_window() -> None:
-    async with nodes() as setting:
-        slow, quick = await setting.here.open(), await setting.here.open()
-        setting.machine.shows(b"y" * WINDOW, 1)
-        assert setting.machine.streams.room(1) == 0
-        setting.machine.shows(b"prompt", 2)
+    async with nodes() as pair:
+        slow, quick = await pair.here.open(), await pair.here.open()
+        pair.machine.show(b"y" * WINDOW, 1)
+        assert pair.machine.streams.room(1) == 0
+        pair.machine.show(b"prompt", 2)
         assert await read(quick, 6) == b"prompt"
-        assert setting.machine.streams.room(1) == 0, "nobody has read it"
+        assert pair.machine.streams.room(1) == 0, "nobody has read it"
         assert await read(slow, WINDOW) == b"y" * WINDOW
-        await eventually(lambda: setting.machine.streams.room(1) >= WINDOW // 2)
+        await eventually(lambda: pair.machine.streams.room(1) >= WINDOW // 2)
 
 
 async def test_a_terminal_that_takes_no_input_fills_one_window() -> None:
-    async with nodes() as setting:
-        setting.machine.reads = False
-        stream = await setting.here.open()
+    async with nodes() as pair:
+        pair.machine.reads = False
+        stream = await pair.here.open()
         writing = asyncio.create_task(stream.write(b"x" * (WINDOW + 1)))
-        await eventually(lambda: len(setting.machine.typed) == WINDOW)
+        await eventually(lambda: len(pair.machine.typed) == WINDOW)
         assert not writing.done()
-        setting.machine.reads = True
-        setting.machine.streams.consumed(1, WINDOW)
-        setting.machine.flush()
+        pair.machine.reads = True
+        pair.machine.streams.consumed(1, WINDOW)
+        pair.machine.flush()
         async with asyncio.timeout(PATIENCE):
             await writing
-        await eventually(lambda: len(setting.machine.typed) == WINDOW + 1)
+        await eventually(lambda: len(pair.machine.typed) == WINDOW + 1)
 
 
 async def test_the_machine_closes_it_after_its_last_output() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        setting.machine.shows(b"bye")
-        setting.machine.streams.close(1, StreamCode.ENDED, "it has ended")
-        setting.machine.flush()
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        pair.machine.show(b"bye")
+        pair.machine.streams.close(1, StreamCode.ENDED, "it has ended")
+        pair.machine.flush()
         assert await read(stream, 3) == b"bye"
         end = await end_of(stream.read)
         assert (end.code, end.reason) == (StreamCode.ENDED, "it has ended")
 
 
 async def test_it_is_refused() -> None:
-    async with nodes() as setting:
-        old = MachineTerminals(setting.machine.take, is_supported=False)
-        setting.there.terminals.attach(MACHINE, old)
-        assert (await end_of(setting.here.open)).code == UNSUPPORTED
-        setting.there.terminals.detach(MACHINE, old, moved=True)
-        assert (await end_of(setting.here.open)).code == TRY_AGAIN, "it is between two nodes"
-        setting.where[MACHINE] = "nobody"  # a dead node, or one of an older release
-        assert (await end_of(setting.here.open)).code == TRY_AGAIN
-        setting.where.clear()
-        assert await setting.here.relay.open(MACHINE, NAMED) is None
+    async with nodes() as pair:
+        old = MachineTerminals(pair.machine.take, is_supported=False)
+        pair.there.terminals.attach(MACHINE, old)
+        assert (await end_of(pair.here.open)).code == UNSUPPORTED
+        pair.there.terminals.detach(MACHINE, old, moved=True)
+        assert (await end_of(pair.here.open)).code == TRY_AGAIN, "it is between two nodes"
+        pair.where[MACHINE] = "nobody"  # a dead node, or one of an older release
+        assert (await end_of(pair.here.open)).code == TRY_AGAIN
+        pair.where.clear()
+        assert await pair.here.relay.open(MACHINE, NAMED) is None
 
 
 async def test_a_machine_that_is_lost() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        setting.there.terminals.detach(MACHINE, setting.machine.terminals, moved=False)
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        pair.there.terminals.detach(MACHINE, pair.machine.terminals, moved=False)
         assert (await end_of(stream.read)).code == TRY_AGAIN
 
 
 async def test_a_node_of_a_machine_that_dies() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        await setting.there.stop()
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        await pair.there.stop()
         assert (await end_of(stream.read)).code == TRY_AGAIN
 
 
 async def test_a_node_that_was_frozen_loses_no_stream() -> None:
     """What the other node reports waits to be read."""
-    async with nodes() as setting:
-        stream = await setting.here.open()
+    async with nodes() as pair:
+        stream = await pair.here.open()
         time.sleep(2 * LOST_AFTER)  # noqa: ASYNC251  # as SIGSTOP does
-        before = setting.bus.published
-        await eventually(lambda: setting.bus.published > before + 4)
-        setting.machine.shows(b"on")
+        before = pair.bus.published
+        await eventually(lambda: pair.bus.published > before + 4)
+        pair.machine.show(b"on")
         assert await read(stream, 2) == b"on"
-        assert setting.here.relay.count() == setting.there.relay.count() == 1
+        assert pair.here.relay.count() == pair.there.relay.count() == 1
 
 
 async def test_a_node_of_a_client_that_dies() -> None:
-    async with nodes() as setting:
-        await setting.here.open()
-        await setting.here.stop()
-        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+    async with nodes() as pair:
+        await pair.here.open()
+        await pair.here.stop()
+        await eventually(lambda: pair.machine.closed == [StreamCode.ENDED])
 
 
 async def test_a_node_that_does_not_know_the_stream() -> None:
     """Its Alive messages do not name it."""
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        await setting.there.stop()
-        again = Node(setting.bus, "there", setting.where)
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        await pair.there.stop()
+        again = Node(pair.bus, "there", pair.where)
         assert (await end_of(stream.read)).code == TRY_AGAIN
         await again.stop()
 
 
 async def test_a_message_that_the_bus_repeats() -> None:
-    async with nodes() as setting:
-        setting.bus.copies = 2
-        stream = await setting.here.open()
+    async with nodes() as pair:
+        pair.bus.copies = 2
+        stream = await pair.here.open()
         await stream.write(b"once")
-        setting.machine.shows(b"once")
+        pair.machine.show(b"once")
         assert await read(stream, 4) == b"once"
-        await eventually(lambda: setting.machine.typed == b"once")
+        await eventually(lambda: pair.machine.typed == b"once")
         stream.close()
-        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+        await eventually(lambda: pair.machine.closed == [StreamCode.ENDED])
 
 
 async def test_a_message_that_the_bus_loses() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        setting.bus.copies, before = 0, setting.bus.published
-        setting.machine.shows(b"lost")
-        await eventually(lambda: setting.bus.published > before)
-        setting.bus.copies = 1
-        setting.machine.shows(b"after")
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        pair.bus.copies, before = 0, pair.bus.published
+        pair.machine.show(b"lost")
+        await eventually(lambda: pair.bus.published > before)
+        pair.bus.copies = 1
+        pair.machine.show(b"after")
         assert (await end_of(stream.read)).code == TRY_AGAIN
-        await eventually(lambda: setting.machine.closed == [StreamCode.ENDED])
+        await eventually(lambda: pair.machine.closed == [StreamCode.ENDED])
 
 
 async def test_a_bus_that_is_down() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        setting.here.relay.bus_down()
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        pair.here.relay.bus_down()
         assert (await end_of(stream.read)).code == TRY_AGAIN
-        another = await setting.here.open()
-        setting.bus.is_broken = True
+        another = await pair.here.open()
+        pair.bus.is_broken = True
         await another.write(b"x")
         assert (await end_of(another.read)).code == TRY_AGAIN
 
 
 async def test_a_message_of_a_newer_release_is_dropped() -> None:
-    async with nodes() as setting:
-        stream = await setting.here.open()
-        await setting.bus.publish("terminals here", b"\x92\xa5other\x01")
-        setting.machine.shows(b"fine")
+    async with nodes() as pair:
+        stream = await pair.here.open()
+        await pair.bus.publish("terminals here", b"\x92\xa5other\x01")
+        pair.machine.show(b"fine")
         assert await read(stream, 4) == b"fine"

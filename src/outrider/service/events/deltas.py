@@ -39,9 +39,6 @@ _ANNOUNCEMENTS: Final = "deltas"
 
 _TOPIC: Final = "deltas "
 
-Requests = frozenset[tuple[str, int]]
-"""The requests for the deltas of an account: a node, and its number of streams opened so far."""
-
 
 class DeltaStreams(Protocol):
     """The streams of this node that want deltas; `streams.EventStreams` has them."""
@@ -56,52 +53,19 @@ class DeltaStreams(Protocol):
         """Send a delta to those that want it. It must not block."""
 
 
-class DeltaWatch:
-    """Asks the machines of this node for deltas.
+class DeltaRelay:
+    """Exchanges deltas with the other nodes, and asks machines for them while clients want them.
 
-    Each connection is asked once, and again when another stream has begun: the machine then sends
-    the whole text of the messages that its agents are writing, which the new stream has missed.
+    Each connection of a machine is asked once, and again when another stream has begun: the machine
+    then sends the whole text of the messages that its agents are writing, which the new stream has
+    missed.
 
     Args:
-        wanted: returns the accounts of which deltas are wanted, and by which requests.
+        streams: the streams of this node.
         connections: returns the number of each connection of an account here, by machine id.
         request_deltas: asks a machine for deltas of these sessions; None: of all, empty: of none.
             It must not block, nor lose a request while the connection lasts: no request is
             repeated.
-    """
-
-    def __init__(
-        self,
-        wanted: Callable[[], Mapping[str, Requests]],
-        connections: Callable[[str], Mapping[str, int]],
-        request_deltas: Callable[[str, list[str] | None], None],
-    ) -> None:
-        self._wanted = wanted
-        self._connections = connections
-        self._request_deltas = request_deltas
-        self._requested: dict[str, tuple[int, Requests]] = {}
-
-    def update(self) -> None:
-        """Ask the machines that have to send deltas from now on, and those that have to stop."""
-        before, self._requested = self._requested, {}
-        for account_id, requests in self._wanted().items():
-            for machine_id, connection in self._connections(account_id).items():
-                self._requested[machine_id] = connection, requests
-                asked_on, answered = before.get(machine_id, (None, Requests()))
-                if asked_on != connection or not requests <= answered:
-                    self._request_deltas(machine_id, None)
-        for machine_id in before.keys() - self._requested.keys():
-            self._request_deltas(machine_id, [])
-
-
-class DeltaRelay:
-    """Exchanges deltas with the other nodes, and asks machines for them while clients want them.
-
-    Args:
-        streams: the streams of this node.
-        connections: see `DeltaWatch`.
-        request_deltas: see `DeltaWatch`.
-        watch_interval, announce_interval, lease_seconds: see the constants.
     """
 
     def __init__(
@@ -120,12 +84,18 @@ class DeltaRelay:
         self._lease_seconds = lease_seconds
         self._transport = transport
         self._streams = streams
-        self._watch = DeltaWatch(self._wanted, connections, request_deltas)
+        self._connections = connections
+        self._request_deltas = request_deltas
         self._changed = streams.delta_accounts_changed
         self._announced: dict[str, int] = {}
         self._announce_at = 0.0
         # For each account, the number of other nodes' requests, and when they expire.
-        self._leases: dict[str, dict[str, tuple[int, float]]] = {}
+        # The number of another node's request for an account, and until when it holds.
+        self._leases: dict[tuple[str, str], tuple[int, float]] = {}
+        # The requests for each account: a node, and the number of its newest stream.
+        self._wanted: dict[str, set[tuple[str, int]]] = {}
+        # The connection on which each machine was asked, and for which requests.
+        self._requested: dict[str, tuple[int, set[tuple[str, int]]]] = {}
         self._topics = TopicSet(transport, _TOPIC, self._on_delta)
 
     def receive(self, account_id: str, machine_id: str, delta: Delta, ide_id: str) -> None:
@@ -135,7 +105,7 @@ class DeltaRelay:
             ide_id: the target id by type of its session; empty if it is not known.
         """
         self._streams.delta(account_id, machine_id, delta, ide_id)
-        if account_id in self._leases:
+        if any(node != self._transport.node for node, _ in self._wanted.get(account_id, ())):
             message = RelayedDelta(self._transport.node, machine_id, encode(delta), ide_id)
             self._transport.post(_TOPIC + account_id, message, droppable=True)
 
@@ -158,19 +128,18 @@ class DeltaRelay:
             self._changed.clear()
             if self._transport.is_shared:
                 await self._announce(self._streams.delta_accounts())
-            self._watch.update()
+            self._update_wanted()
+            self._ask_machines()
 
     async def _announce(self, accounts: Mapping[str, int]) -> None:
-        """Announce what has changed; from time to time, everything."""
+        """Announce what this node wants, after each change and from time to time."""
         # Before the announcement, so that no delta that it causes is missed.
         await self._topics.update(accounts)
-        changed = dict.fromkeys(self._announced.keys() - accounts.keys(), 0)
         now = asyncio.get_running_loop().time()
-        if now >= self._announce_at:
-            self._announce_at = now + self._announce_interval
-            changed |= accounts
-        else:
-            changed |= dict(accounts.items() - self._announced.items())
+        if accounts == self._announced and now < self._announce_at:
+            return
+        self._announce_at = now + self._announce_interval
+        changed = dict.fromkeys(self._announced.keys() - accounts.keys(), 0) | dict(accounts)
         self._announced = dict(accounts)
         for entries in batched(changed.items(), _ACCOUNTS_OF_MESSAGE):
             self._transport.post(_ANNOUNCEMENTS, DeltasWanted(self._transport.node, dict(entries)))
@@ -181,15 +150,12 @@ class DeltaRelay:
             return
         until = asyncio.get_running_loop().time() + self._lease_seconds
         for account_id, number in announcement.accounts.items():
-            leases = self._leases.get(account_id, {})
-            if leases.get(announcement.node, (0, 0.0))[0] != number:
+            key = account_id, announcement.node
+            if self._leases.get(key, (0, 0.0))[0] != number:
                 self._changed.set()
-            if number:
-                self._leases.setdefault(account_id, leases)[announcement.node] = number, until
-            else:
-                leases.pop(announcement.node, None)
-                if not leases:
-                    self._leases.pop(account_id, None)
+            self._leases[key] = number, until
+            if not number:
+                del self._leases[key]
 
     def _on_delta(self, account_id: str, message: Message) -> None:
         """Handle a delta of a machine that is connected to another node."""
@@ -199,19 +165,25 @@ class DeltaRelay:
         if isinstance(delta, Delta):
             self._streams.delta(account_id, message.machine, delta, message.ide_id)
 
-    def _wanted(self) -> dict[str, Requests]:
-        """Return the accounts with streams on any node that want deltas."""
+    def _update_wanted(self) -> None:
+        """Find out which accounts have streams on any node that want deltas."""
         now = asyncio.get_running_loop().time()
-        for account_id, leases in list(self._leases.items()):
-            for node, (_, until) in list(leases.items()):
-                if until <= now:
-                    del leases[node]
-            if not leases:
-                del self._leases[account_id]
-        wanted: dict[str, Requests] = {}
-        for account_id, number in self._streams.delta_accounts().items():
-            wanted[account_id] = frozenset({(self._transport.node, number)})
-        for account_id, leases in self._leases.items():
-            theirs = frozenset((node, number) for node, (number, _) in leases.items())
-            wanted[account_id] = wanted.get(account_id, Requests()) | theirs
-        return wanted
+        self._leases = {key: lease for key, lease in self._leases.items() if lease[1] > now}
+        self._wanted = {
+            account_id: {(self._transport.node, number)}
+            for account_id, number in self._streams.delta_accounts().items()
+        }
+        for (account_id, node), (number, _) in self._leases.items():
+            self._wanted.setdefault(account_id, set()).add((node, number))
+
+    def _ask_machines(self) -> None:
+        """Ask the machines that have to send deltas from now on, and those that have to stop."""
+        before, self._requested = self._requested, {}
+        for account_id, requests in self._wanted.items():
+            for machine_id, connection in self._connections(account_id).items():
+                self._requested[machine_id] = connection, requests
+                asked_on, answered = before.get(machine_id, (None, set()))
+                if asked_on != connection or not requests <= answered:
+                    self._request_deltas(machine_id, None)
+        for machine_id in before.keys() - self._requested.keys():
+            self._request_deltas(machine_id, [])

@@ -46,19 +46,16 @@ class AccountTail:
         position: the cursor up to which the streams have got everything.
     """
 
-    def __init__(self, reader: "LogReader", account_id: str, position: int) -> None:
-        self._reader = reader
+    def __init__(self, account_id: str, position: int) -> None:
         self.account_id = account_id
         self.position = position
         self.consumers: set[Consumer] = set()
-        self.is_reading = False
-        self.is_woken = False
+        self.woken = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
         """Read what is new."""
-        self.is_woken = True
-        if not self.is_reading:
-            self._reader.start(self)
+        self.woken.set()
 
 
 class LogReader:
@@ -74,7 +71,6 @@ class LogReader:
         self._poll_interval = poll_interval
         self._tails: dict[str, AccountTail] = {}
         self._slots = asyncio.Semaphore(_READS)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def join(self, account_id: str, newest: int, consumer: Consumer) -> AccountTail:
         """Send a stream the events of its account from now on; return the account's tail.
@@ -86,7 +82,8 @@ class LogReader:
         """
         tail = self._tails.get(account_id)
         if tail is None:
-            tail = self._tails[account_id] = AccountTail(self, account_id, newest)
+            tail = self._tails[account_id] = AccountTail(account_id, newest)
+            tail.task = asyncio.create_task(self._follow(tail), name="read the event log")
             self._feed.add(account_id, tail)
             tail.wake()  # events stored since `newest` was read have caused no wake-up
         tail.consumers.add(consumer)
@@ -98,13 +95,8 @@ class LogReader:
         if not tail.consumers and self._tails.get(tail.account_id) is tail:
             del self._tails[tail.account_id]
             self._feed.remove(tail.account_id, tail)
-
-    def start(self, tail: AccountTail) -> None:
-        """Read an account's events in the background; its tail calls this."""
-        tail.is_reading = True
-        task = asyncio.create_task(self._read(tail), name="read the event log")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            if tail.task is not None:
+                tail.task.cancel()
 
     async def page(self, account_id: str, after: int, wants: Callable[[str], bool]) -> Part:
         """Return the next events of an account's log that are wanted.
@@ -122,8 +114,9 @@ class LogReader:
         try:
             await run_periodically(self._poll, self._poll_interval, "poll for events")
         finally:
-            for task in self._tasks:
-                task.cancel()
+            for tail in self._tails.values():
+                if tail.task is not None:
+                    tail.task.cancel()
 
     async def _poll(self) -> None:
         accounts = list(self._tails)
@@ -134,19 +127,21 @@ class LogReader:
                 if tail is not None and tail.position < newest:
                     tail.wake()
 
-    async def _read(self, tail: AccountTail) -> None:
-        try:
-            while tail.is_woken and tail.consumers:
-                tail.is_woken = False
+    async def _follow(self, tail: AccountTail) -> None:
+        """Read an account's events after each wake-up, until cancelled."""
+        while True:
+            await tail.woken.wait()
+            tail.woken.clear()
+            try:
                 part = await self.page(tail.account_id, tail.position, lambda _: True)
-                tail.position = part.cursor
-                tail.is_woken |= part.has_more
-                for consumer in list(tail.consumers):
-                    consumer.receive(part.events)
-                # Streams whose clients read get the time to send it: pages of large events must
-                # not overflow their buffers.
-                await asyncio.sleep(0)
-        except DATABASE_ERRORS as error:  # the next poll tries again
-            _log.warning("reading the event log failed", error=str(error))
-        finally:
-            tail.is_reading = False
+            except DATABASE_ERRORS as error:  # the next poll tries again
+                _log.warning("reading the event log failed", error=str(error))
+                continue
+            if part.has_more:
+                tail.woken.set()
+            tail.position = part.cursor
+            for consumer in list(tail.consumers):
+                consumer.receive(part.events)
+            # Streams whose clients read get the time to send it: pages of large events must not
+            # overflow their buffers.
+            await asyncio.sleep(0)
