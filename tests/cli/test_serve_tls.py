@@ -105,7 +105,7 @@ async def test_a_hangup_reloads_that_of_every_worker(
     arguments = ("--workers", "2", "--worker-ports", str(first))
     files = ("--tls-cert", str(chain), "--tls-key", str(key))
     async with Program("-m", "outrider", "serve", *arguments, *files, env=env) as workers:
-        assert (await workers.says(90)).endswith("with 2 workers")
+        assert (await workers.next_line(90)).endswith("with 2 workers")
         _, _, renewed = authority.issue()
         workers.signal(signal.SIGHUP)
         for port in (first, first + 1):

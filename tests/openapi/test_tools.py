@@ -35,7 +35,7 @@ def test_every_other_operation_can_succeed() -> None:
     for path, operations in describe(ENDPOINTS)["paths"].items():
         for method, operation in operations.items():
             statuses = operation["responses"]
-            assert "101" in statuses or any(one[0] == "2" for one in statuses), (method, path)
+            assert "101" in statuses or any(status[0] == "2" for status in statuses), (method, path)
 
 
 def test_openapi_typescript_writes_what_strict_typescript_compiles(tools: Tools) -> None:

@@ -88,7 +88,7 @@ def test_the_pages_that_the_code_cites_exist() -> None:
         ):
             anchor = _anchor(heading)
             if not (ROOT / page).is_file() or not any(
-                one.startswith(anchor) for one in _anchors(ROOT / page)
+                found.startswith(anchor) for found in _anchors(ROOT / page)
             ):
                 wrong.append(f"{_name(path)}: {page} {heading}")
     assert wrong == []

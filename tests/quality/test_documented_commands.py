@@ -119,7 +119,9 @@ def _invocations(text: str) -> Iterator[list[str]]:
             is_command = all(_END.match(before) or "=" in before for before in words[:number][-1:])
             if word == "outrider" and is_command:
                 rest = words[number + 1 :]
-                end = next((n for n, one in enumerate(rest) if _END.match(one)), len(rest))
+                end = next(
+                    (n for n, argument in enumerate(rest) if _END.match(argument)), len(rest)
+                )
                 yield rest[:end]
 
 
@@ -151,9 +153,9 @@ def _unknown_request(line: str) -> str | None:
     if "curl" not in line or path is None:
         return None
     method = _method(line)
-    for one in ENDPOINTS:
-        pattern = re.sub(r"\{\w+\}", "[^/]+", one.path)
-        if one.method == method and re.fullmatch(pattern, f"/api/v1{path[1].rstrip(')')}"):
+    for endpoint in ENDPOINTS:
+        pattern = re.sub(r"\{\w+\}", "[^/]+", endpoint.path)
+        if endpoint.method == method and re.fullmatch(pattern, f"/api/v1{path[1].rstrip(')')}"):
             return None
     return f"{method} {path[1]}"
 

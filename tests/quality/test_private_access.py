@@ -26,7 +26,7 @@ def _patched_name(call: ast.Call) -> str | None:
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if name not in _PATCHES:
         return None
-    words = [one.value for one in call.args[:2] if isinstance(one, ast.Constant)]
+    words = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
     return next((word.rpartition(".")[2] for word in words if isinstance(word, str)), None)
 
 
@@ -40,9 +40,9 @@ def faults(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if _is_private(node.attr) or (is_changed and node.attr.isupper()):
                 yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("outrider"):
-            for one in node.names:
-                if _is_private(one.name):
-                    yield node.lineno, one.name
+            for imported in node.names:
+                if _is_private(imported.name):
+                    yield node.lineno, imported.name
         elif isinstance(node, ast.Call):
             name = _patched_name(node)
             if name is not None and (name.isupper() or _is_private(name)):

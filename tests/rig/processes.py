@@ -140,7 +140,7 @@ class Program:
             self.process.kill()
         await self.process.communicate()
 
-    async def says(self, within: float = PROCESS_PATIENCE) -> str:
+    async def next_line(self, within: float = PROCESS_PATIENCE) -> str:
         """Return the program's next line."""
         assert self.process.stdout is not None
         async with asyncio.timeout(within):
@@ -233,7 +233,7 @@ class Serving(Program):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            line = await self.says()
+            line = await self.next_line()
             self.url = line.rpartition(" ")[2]
             async with httpx.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE) as client:
 

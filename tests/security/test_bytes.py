@@ -102,9 +102,9 @@ async def test_events_of_15_mb_are_cut_and_limited(target: Target) -> None:
         )
         assert 0 < accepted < 10
         events = await all_pages(account.api, "/events", "events", "after", limit=500)
-    cut = [one for one in events if one["event"] == EventName.SESSION_UPDATED]
+    cut = [event for event in events if event["event"] == EventName.SESSION_UPDATED]
     assert len(cut) == accepted
-    assert all(len(json.dumps(one)) <= 2**18 + 100 for one in cut)
+    assert all(len(json.dumps(event)) <= 2**18 + 100 for event in cut)
     assert cut[0]["payload"]["truncated"] is True
     assert cut[0]["payload"]["session"]["type"] == session().type
     assert stored_bytes(target) - stored < 20 * MB
@@ -116,8 +116,8 @@ async def test_a_page_of_long_events_has_4_mib(target: Target) -> None:
     await fill_log(target, account)
     async with target.grows_at_most(60 * MB):
         events = await all_pages(account.api, "/events", "events", "after", limit=500)
-    assert len([one for one in events if one["event"] == EventName.CHAT_MESSAGE]) == 400
-    cursors = [one["cursor"] for one in events]
+    assert len([event for event in events if event["event"] == EventName.CHAT_MESSAGE]) == 400
+    cursors = [event["cursor"] for event in events]
     assert cursors == sorted(set(cursors))
 
 
@@ -183,7 +183,7 @@ async def test_ended_sessions_with_long_texts(target: Target) -> None:
         sessions = await all_pages(
             account.api, "/sessions", "sessions", "before", limit=1000, state="ended"
         )
-    assert [one["id"] for one in sessions] == [f"session_{n}" for n in reversed(range(300))]
+    assert [session["id"] for session in sessions] == [f"session_{n}" for n in reversed(range(300))]
 
 
 async def test_questions_of_many_agents(target: Target) -> None:
@@ -203,4 +203,4 @@ async def test_questions_of_many_agents(target: Target) -> None:
         await machine.say_raw(json.dumps({"type": "change", "sessions": asking}))
         await machine.settled()
     approvals = await all_pages(account.api, "/approvals", "approvals", "after")
-    assert len({one["targetId"] for one in approvals}) == 75
+    assert len({approval["targetId"] for approval in approvals}) == 75

@@ -8,7 +8,9 @@ from tests.rig.stores import damage_table
 from tests.security.target import Target
 
 
-async def test_it_is_not_ready_and_its_backup_stays(target: Target, tmp_path: Path) -> None:
+async def test_a_service_with_a_damaged_database_is_not_ready_and_keeps_its_backup(
+    target: Target, tmp_path: Path
+) -> None:
     data_dir = target.site.settings.data_dir
     env, backup = environment(data_dir), tmp_path / "backup"
     assert (await outrider("backup", str(backup), env=env)).code == 0

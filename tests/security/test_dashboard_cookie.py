@@ -49,7 +49,7 @@ async def test_a_cookie_without_its_page_is_worth_nothing(target: Target) -> Non
     await _is_served(target, account, cookie)
 
 
-async def test_cookies_that_others_set_lock_nobody_out(target: Target) -> None:
+async def test_a_user_can_log_in_beside_cookies_that_others_have_set(target: Target) -> None:
     """A server at another port sets ones with a longer path, which come first."""
     account, other = await target.account(), await target.account()
     cookie = await cookie_of(target, account)
@@ -60,7 +60,7 @@ async def test_cookies_that_others_set_lock_nobody_out(target: Target) -> None:
     await _is_served(target, account, "; ".join([cookie, *junk]))
 
 
-async def test_many_cookies_hold_up_nobody(target: Target) -> None:
+async def test_many_cookies_do_not_slow_down_other_clients(target: Target) -> None:
     account = await target.account()
     cookie = await cookie_of(target, account)
     many = "; ".join([cookie[:-4] + "AAAA"] * 150)

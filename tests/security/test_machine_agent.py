@@ -49,7 +49,7 @@ async def test_b8_and_b9_launch_directories_are_only_names(
         directory.mkdir()
     async with target.grows_at_most(100 * MB):
         first = await target.launch("echo", tmp_path)
-        launched = asyncio.gather(*(target.launch("echo", one) for one in directories))
+        launched = asyncio.gather(*(target.launch("echo", directory) for directory in directories))
         await target.healthy_meanwhile(launched)
         agents = [first, *await launched]
         # Replies of tmux have not shifted: each agent answers its own message.

@@ -88,7 +88,7 @@ async def test_every_id_of_an_event(target: Target) -> None:
             agent_event(EventName.SESSION_UPDATED, session=stolen, ide_id=ide_id)
         )
         await evil.say_raw(json.dumps({"type": "event", "seq": seq, "event": event}))
-    await eventually(lambda: any(one.seq == 4 for one in evil.received(Acknowledge)))
+    await eventually(lambda: any(frame.seq == 4 for frame in evil.received(Acknowledge)))
     page = (await account.api.get(f"{V1}/events", params={"events": "session:*"})).json()
     mine = f"{evil.id}:session:session_1"
     assert len(page["events"]) == 4
@@ -110,7 +110,7 @@ async def test_two_machines_with_the_same_session_ids(target: Target) -> None:
     while True:
         query = {"limit": "2"} | ({} if before is None else {"before": before})
         page = (await account.api.get(f"{V1}/sessions", params=query)).raise_for_status().json()
-        found += [one["targetId"] for one in page["sessions"]]
+        found += [session["targetId"] for session in page["sessions"]]
         before = page.get("cursor")
         if before is None:
             break

@@ -85,8 +85,10 @@ async def test_b5_a_machine_that_reports_more_and_more(target: Target) -> None:
             async with ScriptedMachine(target.gateway, token, greeting()) as machine:
                 with contextlib.suppress(ConnectionClosed):
                     for _ in range(2000):
-                        one = as_json(session(error="x" * 16_000))
-                        await machine.say_raw(json.dumps({"type": "change", "sessions": [one]}))
+                        reported = as_json(session(error="x" * 16_000))
+                        await machine.say_raw(
+                            json.dumps({"type": "change", "sessions": [reported]})
+                        )
                 assert (await machine.closed())[0] == 4413
 
 

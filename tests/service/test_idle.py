@@ -43,12 +43,12 @@ async def loaded(data_dir: Path) -> set[str]:
     """Return the modules that a service has loaded which has served a request and stopped."""
     env = environment(data_dir, port="0")
     async with Program("-c", PROGRAM, env=env) as program:
-        url = (await program.says()).rpartition(" ")[2]
+        url = (await program.next_line()).rpartition(" ")[2]
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client:
             assert (await client.get("/readyz")).is_success
             assert (await client.get("/api/v1/daemons")).status_code == 401
         program.signal(signal.SIGTERM)
-        modules = json.loads(await program.says())
+        modules = json.loads(await program.next_line())
         assert await program.ends() == 0
     return set(modules)
 

@@ -115,8 +115,8 @@ async def agent(running: Running) -> AsyncIterator[Agent]:
     launched = await up.call("POST", f"/shortcuts/{machine}/launch", body)
     session, target = launched["sessionId"], launched["sessionTargetId"]
     yield Agent(up, running.greeting, machine, session, target)
-    for one in (await up.call("GET", "/daemons"))["daemons"][0]["acps"]:
-        stop = {"type": "scripted", "sessionId": one["sessionId"]}
+    for agent in (await up.call("GET", "/daemons"))["daemons"][0]["acps"]:
+        stop = {"type": "scripted", "sessionId": agent["sessionId"]}
         await up.call("POST", f"/shortcuts/{machine}/stop", stop)
 
 
@@ -237,7 +237,7 @@ async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
     await call("POST", launch, body | {"worktree": worktree | {"base": "none"}}, 400)
     session = (await call("POST", launch, body))["sessionId"]
     machine = await call("GET", f"/daemons/{agent.machine}/status")
-    (state,) = [one for one in machine["sessions"] if one["id"] == session]
+    (state,) = [session_ for session_ in machine["sessions"] if session_["id"] == session]
     tree = Repo(tmp_path / "repo.worktrees" / "topic-one")
     assert state["worktree"] == {
         "branch": "topic/one",
@@ -268,7 +268,7 @@ async def test_a_session_in_a_worktree(agent: Agent, tmp_path: Path) -> None:
     assert await call("DELETE", path) == {"success": True, "removed": str(tree.path)}
     assert not tree.path.exists()
     ended = (await call("GET", "/sessions?state=ended"))["sessions"]
-    (state,) = [one for one in ended if one["id"] == session]
+    (state,) = [session_ for session_ in ended if session_["id"] == session]
     assert state["worktree"]["removed"]
     await call("DELETE", path, None, 404)
 
@@ -317,7 +317,7 @@ async def test_a_message_reaches_the_session_that_it_names_or_none(agent: Agent)
     assert await messages(newer) == before[1]
 
 
-async def test_its_events_reach_a_webhook(agent: Agent) -> None:
+async def test_events_of_an_acp_agent_reach_a_webhook(agent: Agent) -> None:
     """docs/webhooks.md: from the agent through the machine's journal to a receiver."""
     up, target = agent.up, agent.target
     async with receiving() as receiver:
@@ -330,8 +330,9 @@ async def test_its_events_reach_a_webhook(agent: Agent) -> None:
             return bool(one.json["sessionId"] == agent.session)
 
         def taken(name: str) -> list[dict[str, Any]]:
-            bodies = [one.json for one in receiver.taken if one.event == name and is_of(one)]
-            return sorted(bodies, key=lambda one: str(one["id"]))
+            sent = [delivery for delivery in receiver.taken if delivery.event == name]
+            bodies = [delivery.json for delivery in filter(is_of, sent)]
+            return sorted(bodies, key=lambda body: str(body["id"]))
 
         sent = await up.call("POST", f"/shortcuts/{target}/chat", {"message": "permission"})
         await eventually(lambda: taken("approval:opened") != [])
@@ -343,9 +344,9 @@ async def test_its_events_reach_a_webhook(agent: Agent) -> None:
         await eventually(lambda: taken("session:ended") != [])
         await eventually(lambda: len(taken("chat:message")) >= len(chat))
         await eventually(lambda: taken("approval:resolved") != [])
-        assert {one.json["targetId"] for one in filter(is_of, receiver.taken)} == {target}
-        messages = [one["payload"]["message"] for one in taken("chat:message")]
-        assert sorted(messages, key=lambda one: int(one["index"])) == chat
+        assert {delivery.json["targetId"] for delivery in filter(is_of, receiver.taken)} == {target}
+        messages = [body["payload"]["message"] for body in taken("chat:message")]
+        assert sorted(messages, key=lambda message: int(message["index"])) == chat
         (opened,), (resolved,) = taken("approval:opened"), taken("approval:resolved")
         assert opened["payload"]["action"] == resolved["payload"]["action"]
         assert resolved["payload"]["resolution"] == "approve"

@@ -28,7 +28,9 @@ FOLLOW = """() => {
 }"""
 
 
-async def test_it_resumes_by_itself_after_a_restart(start_site: StartSite) -> None:
+async def test_an_event_source_resumes_after_a_restart_of_the_service(
+    start_site: StartSite,
+) -> None:
     """Nothing is missed or repeated. It can send no header itself: the browser adds the key."""
     site = await start_site()
     owner = await person(site)

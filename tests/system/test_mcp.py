@@ -64,7 +64,7 @@ async def listed(client: Client, name: str, agent: str, **arguments: Any) -> Any
 
     async def has_it() -> bool:
         (entries,) = (await tool(client, name, **arguments)).values()
-        found[:] = [one for one in entries if one["targetId"] == agent]
+        found[:] = [entry for entry in entries if entry["targetId"] == agent]
         return bool(found)
 
     await eventually(has_it)
@@ -154,8 +154,8 @@ async def test_tools_over_stdio(desk: Desk) -> None:
     launch = {"type": "demo", "dir": str(folder_of(desk, "own"))}
     own = await desk.up.call("POST", f"/shortcuts/{machine['id']}/launch", launch)
     inherited = [
-        variables_of(one).get("AGENT_SESSION_ID")
-        for one in psutil.Process(desk.up.process.pid).children(recursive=True)
+        variables_of(process).get("AGENT_SESSION_ID")
+        for process in psutil.Process(desk.up.process.pid).children(recursive=True)
     ]
     assert own["sessionId"] in inherited
     program = StdioServerParameters(

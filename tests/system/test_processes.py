@@ -15,19 +15,19 @@ import pytest
 import pytest_asyncio
 
 from tests.rig.errors import assert_error
+from tests.rig.installation import Installation
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment, outrider
 from tests.rig.stores import Store
-from tests.rig.world import World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(tmp_path: Path, store: Store) -> AsyncIterator[World]:
-    """A world whose processes all end with the test."""
-    made = World(tmp_path / "data", store.migrated(tmp_path / "data"))
+async def installation(tmp_path: Path, store: Store) -> AsyncIterator[Installation]:
+    """A installation whose processes all end with the test."""
+    made = Installation(tmp_path / "data", store.migrated(tmp_path / "data"))
     yield made
     await made.held.aclose()
 
@@ -39,85 +39,87 @@ async def tasks(client: httpx.AsyncClient) -> float:
     return float(tasks.split()[1])
 
 
-async def test_a_machine_is_killed(world: World) -> None:
+async def test_a_machine_is_killed(installation: Installation) -> None:
     """kill -9: 503 for what is under way and in the grace period."""
-    await world.serve(grace_period="600")
-    await world.populate()
-    machine = await world.machine_program()
-    async with world.client() as client:
-        request = asyncio.create_task(client.get(world.status))
-        assert await machine.says() == "took"
+    await installation.serve(grace_period="600")
+    await installation.populate()
+    machine = await installation.machine_program()
+    async with installation.client() as client:
+        request = asyncio.create_task(client.get(installation.status))
+        assert await machine.next_line() == "took"
         machine.signal(signal.SIGKILL)
         assert_error(await request, 503)
-        assert_error(await client.get(world.status), 503)
+        assert_error(await client.get(installation.status), 503)
         assert len((await client.get("/api/v1/daemons")).json()["daemons"]) == 1
 
 
-async def test_a_machine_that_was_killed_is_offline_after_the_grace_period(world: World) -> None:
-    await world.serve(grace_period="0.2")
-    await world.populate()
-    machine = await world.machine_program("answer")
-    async with world.client() as client:
-        assert (await client.get(world.status)).is_success
+async def test_a_machine_that_was_killed_is_offline_after_the_grace_period(
+    installation: Installation,
+) -> None:
+    await installation.serve(grace_period="0.2")
+    await installation.populate()
+    machine = await installation.machine_program("answer")
+    async with installation.client() as client:
+        assert (await client.get(installation.status)).is_success
         machine.signal(signal.SIGKILL)
 
         async def offline() -> bool:
             return not (await client.get("/api/v1/daemons")).json()["daemons"]
 
         await eventually(offline)
-        assert_error(await client.get(world.status), 500)
+        assert_error(await client.get(installation.status), 500)
 
 
-async def test_a_machine_is_frozen(world: World) -> None:
+async def test_a_machine_is_frozen(installation: Installation) -> None:
     """SIGSTOP: 504, and once it goes on it serves again."""
-    await world.serve(command_timeout="0.5")
-    await world.populate()
-    machine = await world.machine_program("answer")
-    async with world.client() as client:
+    await installation.serve(command_timeout="0.5")
+    await installation.populate()
+    machine = await installation.machine_program("answer")
+    async with installation.client() as client:
 
         async def serves() -> bool:
-            return (await client.get(world.status)).is_success
+            return (await client.get(installation.status)).is_success
 
         await eventually(serves)
         machine.signal(signal.SIGSTOP)
-        assert_error(await client.get(world.status), 504)
+        assert_error(await client.get(installation.status), 504)
         machine.signal(signal.SIGCONT)
         await eventually(serves)
 
 
-async def test_the_service_is_killed_in_the_midst_of_a_command(world: World) -> None:
+async def test_the_service_is_killed_in_the_midst_of_a_command(installation: Installation) -> None:
     """kill -9: accounts, keys and machines survive it; a restart serves on."""
-    service = await world.serve()
-    await world.populate()
-    async with ScriptedMachine(world.gateway, world.token, hello()) as machine:
-        async with world.client() as client:
-            request = asyncio.create_task(client.get(world.status))
+    service = await installation.serve()
+    await installation.populate()
+    async with ScriptedMachine(installation.gateway, installation.token, hello()) as machine:
+        async with installation.client() as client:
+            request = asyncio.create_task(client.get(installation.status))
             await machine.takes("agent_status")
             service.signal(signal.SIGKILL)
             assert await service.ends() == -signal.SIGKILL
             with pytest.raises(httpx.TransportError):
                 await request
-        await world.serve(service.port)
-        async with world.client() as client:
+        await installation.serve(service.port)
+        async with installation.client() as client:
             (listed,) = (await client.get("/api/v1/daemons")).json()["daemons"]
-            assert listed["id"] == world.daemon_id
-            assert_error(await client.get(world.status), 503)
-            async with ScriptedMachine(world.gateway, world.token, hello()) as again:
-                assert again.id == world.daemon_id
+            assert listed["id"] == installation.daemon_id
+            assert_error(await client.get(installation.status), 503)
+            async with ScriptedMachine(installation.gateway, installation.token, hello()) as again:
+                assert again.id == installation.daemon_id
                 again.obliges()
-                assert (await client.get(world.status)).status_code == 200
+                assert (await client.get(installation.status)).status_code == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_service_is_stopped(world: World, number: signal.Signals) -> None:
+async def test_the_service_is_stopped(installation: Installation, number: signal.Signals) -> None:
     """A command under way ends, the machine gets a goodbye, the exit code is 0."""
-    service = await world.serve()
-    await world.populate()
+    service = await installation.serve()
+    await installation.populate()
     async with (
-        ScriptedMachine(world.gateway, world.token, hello()) as machine,
-        world.client() as client,
+        ScriptedMachine(installation.gateway, installation.token, hello()) as machine,
+        installation.client() as client,
     ):
-        request = asyncio.create_task(client.get(world.status))
+        request = asyncio.create_task(client.get(installation.status))
         taken = await machine.takes("agent_status")
         service.signal(number)
         await machine.answers(taken)
@@ -126,16 +128,16 @@ async def test_the_service_is_stopped(world: World, number: signal.Signals) -> N
         assert await service.ends() == 0
 
 
-async def test_the_service_stops_in_time_with_a_frozen_machine(world: World) -> None:
+async def test_the_service_stops_in_time_with_a_frozen_machine(installation: Installation) -> None:
     """SIGTERM ends it (6 s), though a machine takes neither frames nor its close."""
-    service = await world.serve()
-    await world.populate()
-    machine = await world.machine_program()
-    async with world.client() as client:
-        request = asyncio.create_task(client.get(world.status))
-        assert await machine.says() == "took"
+    service = await installation.serve()
+    await installation.populate()
+    machine = await installation.machine_program()
+    async with installation.client() as client:
+        request = asyncio.create_task(client.get(installation.status))
+        assert await machine.next_line() == "took"
         machine.signal(signal.SIGSTOP)
-        path = f"/api/v1/daemons/{world.daemon_id}/terminal"
+        path = f"/api/v1/daemons/{installation.daemon_id}/terminal"
         before = await tasks(client)
         flood = [
             asyncio.create_task(client.post(path, json={"command": "x" * 900_000}))
@@ -150,7 +152,7 @@ async def test_the_service_stops_in_time_with_a_frozen_machine(world: World) -> 
         assert await service.ends(PATIENCE) == 0
         assert_error(await request, 503)
         await asyncio.wait(flood)
-        assert all(one.exception() is None for one in flood)
+        assert all(request.exception() is None for request in flood)
 
 
 class TestWrongStart:

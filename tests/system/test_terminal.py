@@ -73,7 +73,7 @@ async def up(tmp_path: Path, tmux_socket: str, sqlite: SQLite) -> AsyncIterator[
         assert await running.ends() == 0
 
 
-async def test_it_is_shared_and_survives_its_clients(up: Up, tmp_path: Path) -> None:
+async def test_a_terminal_is_shared_and_survives_its_clients(up: Up, tmp_path: Path) -> None:
     (machine,) = (await up.call("GET", "/daemons"))["daemons"]
     body = {"type": "shell", "dir": str(tmp_path / "home")}
     launched = await up.call("POST", f"/shortcuts/{machine['id']}/launch", body)
@@ -84,8 +84,8 @@ async def test_it_is_shared_and_survives_its_clients(up: Up, tmp_path: Path) -> 
     ):
         await shows(watching, b"sh> ")
         await socket.send("echo $((6 * 7)) héllo ✓\r".encode())
-        for one in (socket, watching):
-            await shows(one, "42 héllo ✓".encode())
+        for viewer in (socket, watching):
+            await shows(viewer, "42 héllo ✓".encode())
         await socket.send(resize(133, 41))
         await socket.send(b"until [ $(tput cols) = 133 ]; do sleep 0.1; done; echo wi''de\r")
         await shows(socket, b"wide")

@@ -106,7 +106,8 @@ async def test_without_its_file_the_account_gets_the_password_that_is_printed(
     (tmp_path / "data" / "local.json").unlink()
     async with Up("-m", "outrider", "up", env=env) as up:
         greeting = await up.greeting()
-        assert [one["id"] for one in (await up.call("GET", "/daemons"))["daemons"]] == [machine]
+        daemons = (await up.call("GET", "/daemons"))["daemons"]
+        assert [daemon["id"] for daemon in daemons] == [machine]
         login = next(line for line in greeting.splitlines() if line.startswith("Login"))
         assert login != before
         _, email, password = login.split()
@@ -118,7 +119,7 @@ async def test_without_its_file_the_account_gets_the_password_that_is_printed(
         assert await up.ends() == 0
 
 
-async def test_on_a_terminal_it_opens_the_dashboard_signed_in(
+async def test_up_on_a_terminal_opens_the_dashboard_signed_in(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     opener, seen = tmp_path / "bin" / "xdg-open", tmp_path / "seen"
@@ -143,10 +144,10 @@ async def test_the_lines_for_another_shell_put_the_command_on_the_path(env: dict
     async with Up("-m", "outrider", "up", env=env) as up:
         await up.greeting()
         assert up.process.stdout is not None
-        lines = [await up.says()]
+        lines = [await up.next_line()]
         while not lines[-1].startswith("export OUTRIDER_URL="):
             assert not up.process.stdout.at_eof(), lines
-            lines.append(await up.says())
+            lines.append(await up.next_line())
         hint = lines[-2]
         assert hint.startswith("export PATH=")
         assert sum("another shell" in line for line in lines) == 1
@@ -175,7 +176,7 @@ async def test_the_printed_commands_ask_the_demo_agent(env: dict[str, str]) -> N
         commands: list[str] = []
         while not commands or not commands[-1].startswith("outrider ask"):
             assert not up.process.stdout.at_eof(), commands
-            line = await up.says()
+            line = await up.next_line()
             if line.startswith(("export OUTRIDER_URL=", "outrider ask")):
                 commands.append(line)
         path = f"{Path(sys.executable).parent}:{env['PATH']}"
@@ -285,14 +286,14 @@ async def test_two_at_once(running: Running) -> None:
 async def test_a_named_terminal_from_its_first_command_to_its_end(running: Running) -> None:
     """DELETE ends it, for whoever may run commands there."""
     call = running.up.call
-    terminal, one = f"/daemons/{running.machine}/terminal", {"name": "build", "command": "x=5"}
-    await call("POST", terminal, one)
-    output = await call("POST", terminal, one | {"command": "printf() { :; }; echo $x"})
+    terminal, command = f"/daemons/{running.machine}/terminal", {"name": "build", "command": "x=5"}
+    await call("POST", terminal, command)
+    output = await call("POST", terminal, command | {"command": "printf() { :; }; echo $x"})
     assert output["output"] == "5\n"
     closed = await call("DELETE", f"{terminal}s/build")
     assert closed == {"success": True, "terminal": "build"}
     await call("DELETE", f"{terminal}s/build", status=404)
-    assert (await call("POST", terminal, one | {"command": "echo $x"}))["output"] == "\n"
+    assert (await call("POST", terminal, command | {"command": "echo $x"}))["output"] == "\n"
 
 
 async def test_odd_characters_are_a_400_with_a_sentence(running: Running) -> None:

@@ -30,7 +30,7 @@ class Up(Program):
         """Read what is printed until the curl line, which holds the address and the key."""
         lines: list[str] = []
         while "curl" not in (lines[-1] if lines else ""):
-            lines.append(await self.says())
+            lines.append(await self.next_line())
             assert self.process.stdout is not None
             assert not self.process.stdout.at_eof(), lines
         found = re.search(r"Bearer (ork_\w+)' (http://[^/]+)(/\S+)", lines[-1])

@@ -217,7 +217,7 @@ async def test_the_commands_of_the_page_succeed(
             names["claude-code"] = outcome.out.strip()
         elif command == "events":
             async with Program("-m", "outrider", command, *words, env=bare) as program:
-                assert (await program.says()).startswith("whsec_")
+                assert (await program.next_line()).startswith("whsec_")
             continue
         else:
             outcome = await outrider(command, *words, env=bare)

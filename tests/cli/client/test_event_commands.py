@@ -44,7 +44,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 async def test_json_is_one_object_a_line(env: dict[str, str], agent: AsyncAgent) -> None:
     command = ("-m", "outrider", "events", "--events", "agent:*", "--json")
     async with Program(*command, env=env) as program:
-        line = asyncio.create_task(program.says())
+        line = asyncio.create_task(program.next_line())
         while not line.done():  # the command may not be connected yet
             await agent.ask("Hello", timeout=PATIENCE)
         event = json.loads(await line)

@@ -26,4 +26,4 @@ async def listed(client: httpx.AsyncClient) -> set[str]:
     """Return the ids of the machines that a node lists."""
     response = await client.get(f"{V1}/daemons")
     assert response.status_code == 200, response.text
-    return {one["id"] for one in response.json()["daemons"]}
+    return {daemon["id"] for daemon in response.json()["daemons"]}

@@ -61,7 +61,9 @@ async def test_the_clock_is_ahead() -> None:
     assert abs(monotonic - time.monotonic()) < 60
 
 
-async def test_nothing_is_told_twice_and_nothing_expires(start_fleet: StartFleet) -> None:
+async def test_events_come_once_and_credentials_stay_valid_when_a_clock_is_ahead(
+    start_fleet: StartFleet,
+) -> None:
     async with start_fleet(2, more=[{}, ahead()], webhook_retry_delays="0.5,1,2") as two:
         right, fast = two.nodes
         _is_ahead(two)
@@ -127,7 +129,9 @@ async def test_credentials_of_one_node_hold_on_the_other(start_fleet: StartFleet
                 assert enrolled.is_success, enrolled.text
 
 
-async def test_idempotency_keys_and_limits_are_one(start_fleet: StartFleet) -> None:
+async def test_idempotency_keys_and_limits_hold_across_nodes_with_different_clocks(
+    start_fleet: StartFleet,
+) -> None:
     async with start_fleet(2, more=[{}, ahead()], rate_limit_key="30") as two:
         _is_ahead(two)
         machine = await two.machine()

@@ -102,7 +102,7 @@ async def _follow(
 def _assert_same(came: Sequence[str], expected: Sequence[str]) -> None:
     """Compare ids, with a message that is no page of them."""
     counts = Counter(came)
-    missing = [number for number, one in enumerate(expected) if one not in counts]
+    missing = [number for number, event_id in enumerate(expected) if event_id not in counts]
     assert not missing, f"{len(missing)} events are missing, the first is {missing[0]}"
     twice = [one for one, count in counts.items() if count > 1]
     assert not twice, f"{len(twice)} events came more than once"
@@ -195,7 +195,7 @@ class _Crash:
                 page = (await client.get(path)).raise_for_status().json()
                 if not page["events"]:
                     return ids
-                ids += [one["id"] for one in page["events"]]
+                ids += [event["id"] for event in page["events"]]
                 after = page["cursor"]
 
     async def _serve(self, number: int, port: int) -> Serving:

@@ -61,7 +61,9 @@ class TestKilled:
 class TestFrozen:
     """Longer than the node's time-out and the grace period: the others have given it up."""
 
-    async def test_it_lets_go_of_what_has_moved(self, start_fleet: StartFleet) -> None:
+    async def test_a_node_that_was_suspended_releases_machines_that_have_moved(
+        self, start_fleet: StartFleet
+    ) -> None:
         async with start_fleet(2) as two:
             frozen, other = two.nodes
             await two.subscribes(other, CONNECTED, DISCONNECTED)
@@ -131,7 +133,7 @@ class TestTwoSockets:
             )
             assert ended.result()[0] == CloseCode.REPLACED
             (left,) = [one for one, end in zip(sockets, ends, strict=True) if end is not ended]
-            (lost,) = [one for one in sockets if one is not left]
+            (lost,) = [socket for socket in sockets if socket is not left]
             for client in clients:
                 await answered(client, machine, left)
             assert lost.received_nothing()

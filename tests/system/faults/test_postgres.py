@@ -36,7 +36,7 @@ DISCONNECTED = "machine:disconnected"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
+async def test_nodes_stay_alive_and_lose_nothing_while_postgresql_is_unavailable(
     fault: str, start_fleet: StartFleet, servers: Servers
 ) -> None:
     async with start_fleet(2) as two:
@@ -76,7 +76,7 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
         await two.deliveries_are_over()
         came = {taken.json["id"] for taken in two.receiver.taken}
         assert {event_id(number) for number in range(len(sent_events))} <= came
-        assert [one for one in two.events_received().items() if one[0][0] == DISCONNECTED] == [
+        assert [item for item in two.events_received().items() if item[0][0] == DISCONNECTED] == [
             (gone, 1)
         ]
         assert all(socket.is_open for socket in sockets[:2])
@@ -88,7 +88,9 @@ async def test_without_it_nothing_is_lost_and_nobody_held_for_dead(
             assert node.errors() == []
 
 
-async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Servers) -> None:
+async def test_requests_go_on_over_a_restart_of_postgresql(
+    start_fleet: StartFleet, servers: Servers
+) -> None:
     async with start_fleet(2) as two:
         await two.subscribes(two.nodes[0], "agent:generating_started", DISCONNECTED)
         machine = await two.machine()
@@ -112,7 +114,9 @@ async def test_a_restart_is_hardly_noticed(start_fleet: StartFleet, servers: Ser
         assert socket.is_open
 
 
-async def test_one_that_stands_still_is_given_up(servers: Servers, tmp_path: Path) -> None:
+async def test_requests_fail_while_postgresql_is_frozen_and_succeed_afterwards(
+    servers: Servers, tmp_path: Path
+) -> None:
     """Longer than it has for a statement: requests get an error, and it is no worse afterwards."""
     url = Settings(database_url=servers.empty(tmp_path)["database_url"]).sqlalchemy_url
     database = Database(url, patience=0.5)

@@ -25,7 +25,7 @@ async def healed(client: httpx.AsyncClient) -> bool:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_without_it_each_node_serves_its_own_machines(
+async def test_each_node_serves_its_own_machines_without_redis(
     fault: str, start_fleet: StartFleet, servers: Servers
 ) -> None:
     async with start_fleet(2) as two:
@@ -69,7 +69,7 @@ async def test_without_it_each_node_serves_its_own_machines(
         assert [node.errors() for node in two.nodes] == [[], []]
 
 
-async def test_a_restart_that_forgets_everything_shows_for_a_moment(
+async def test_nodes_agree_again_after_redis_lost_its_data(
     start_fleet: StartFleet, servers: Servers
 ) -> None:
     async with start_fleet(2) as two:
@@ -86,7 +86,9 @@ async def test_a_restart_that_forgets_everything_shows_for_a_moment(
         assert [node.errors() for node in two.nodes] == [[], []]
 
 
-async def test_limits_are_shared_again_after_it(start_fleet: StartFleet, servers: Servers) -> None:
+async def test_limits_are_shared_again_once_redis_is_back(
+    start_fleet: StartFleet, servers: Servers
+) -> None:
     async with start_fleet(2, rate_limit_key="20") as two:
         here, there = (two.client(node) for node in two.nodes)
 

@@ -235,7 +235,7 @@ class TestSockets:
 class TestEvents:
     BOTH: ClassVar = {"machine:connected", "machine:disconnected"}
 
-    async def test_coming_and_going_is_told_once(self, pair: Pair) -> None:
+    async def test_connecting_and_disconnecting_are_one_event_each(self, pair: Pair) -> None:
         async with receiving() as receiver:
             page = await pair.dashboard()
             body = {"url": receiver.url, "events": sorted(self.BOTH)}
@@ -247,7 +247,9 @@ class TestEvents:
             *_, third = await receiver.takes(3)
             assert third.event == "machine:connected"
 
-    async def test_coming_back_at_another_node_is_not_told(self, patient_pair: Pair) -> None:
+    async def test_a_machine_that_reconnects_to_another_node_causes_no_event(
+        self, patient_pair: Pair
+    ) -> None:
         pair = patient_pair
         async with receiving() as receiver:
             page = await pair.dashboard()
@@ -276,7 +278,7 @@ class TestShared:
 
         await eventually(refused)
 
-    async def test_a_limit_is_one_for_all_nodes(
+    async def test_a_rate_limit_holds_across_nodes(
         self, tmp_path: Path, postgresql: PostgreSQL
     ) -> None:
         shared = settings(tmp_path / "one", postgresql, secret_key="k" * 32, rate_limit_key=10)

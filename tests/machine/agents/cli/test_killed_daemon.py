@@ -43,9 +43,9 @@ class PatientUp(Up):
         self.client.timeout = httpx.Timeout(COMMAND_TIMEOUT + 10)
         return self
 
-    async def says(self, within: float = PATIENCE) -> str:
+    async def next_line(self, within: float = PATIENCE) -> str:
         """Return the program's next line."""
-        return await super().says(within)
+        return await super().next_line(within)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.rig.site import GATEWAY, Site
 from tests.rig.stores import Addresses
 
 
-class World:
+class Installation:
     """A service process with an account, a client and a machine's token."""
 
     def __init__(self, data_dir: Path, addresses: Addresses) -> None:
@@ -60,7 +60,7 @@ class World:
         env = environment(self.data_dir)
         env["PYTHONPATH"] = ":".join([*filter(None, [env.get("PYTHONPATH")]), root])
         program = await self.held.enter_async_context(Program(*arguments, env=env))
-        assert await program.says() == "ready"
+        assert await program.next_line() == "ready"
         return program
 
     @property
