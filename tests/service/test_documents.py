@@ -93,9 +93,10 @@ def scope_of(command: str, path: str) -> Scope | None:
     wanted = method[1] if method else "POST" if " -d " in command else "GET"
     requested = "/api/v1" + re.sub(r"\$\w+(?::\w+:\$\w+)?", "x", path)
     (scope,) = {
-        one.scope
-        for one in ENDPOINTS
-        if one.method == wanted and re.fullmatch(re.sub(r"{\w+}", "[^/]+", one.path), requested)
+        endpoint.scope
+        for endpoint in ENDPOINTS
+        if endpoint.method == wanted
+        and re.fullmatch(re.sub(r"{\w+}", "[^/]+", endpoint.path), requested)
     }
     return scope
 
@@ -139,7 +140,9 @@ def test_the_rate_limits() -> None:
         "rate_limit_auth": "in 5 minutes",
         "rate_limit_login": "an hour",
     }
-    assert windows.keys() == {one for one in Settings.model_fields if one.startswith("rate_limit_")}
+    assert windows.keys() == {
+        name for name in Settings.model_fields if name.startswith("rate_limit_")
+    }
     for name, window in windows.items():
         default = Settings.model_fields[name].default
         assert f" | {default} {window} (`OUTRIDER_{name.upper()}`) | 429" in page

@@ -78,7 +78,7 @@ async def test_the_migrated_database_has_the_schema_and_every_row(chosen: Settin
     await database.migrate()
     async with database.engine.connect() as connection:
         differences = await connection.run_sync(
-            lambda one: compare_metadata(MigrationContext.configure(one), tables.metadata)
+            lambda sync: compare_metadata(MigrationContext.configure(sync), tables.metadata)
         )
         after = await connection.run_sync(rows)
     await database.close()
@@ -93,7 +93,10 @@ async def test_keys_users_webhooks_and_sessions_are_served(upgraded: Site) -> No
     (webhook,) = (await api.get("/api/v1/webhooks")).json()["webhooks"]
     assert (webhook["url"], webhook["events"]) == ("http://127.0.0.1:9/hook", ["*"])
     listed = (await api.get("/api/v1/sessions")).json()["sessions"]
-    assert {one["id"] for one in listed} == {previous.ENDED_SESSION, previous.RUNNING_SESSION}
+    assert {session["id"] for session in listed} == {
+        previous.ENDED_SESSION,
+        previous.RUNNING_SESSION,
+    }
     logged_in = await login(upgraded, previous.EMAIL, previous.PASSWORD)
     assert logged_in.status_code == 200
 
@@ -125,6 +128,6 @@ async def test_what_a_machine_agent_says_is_understood(owner: Owner, site: Site)
         async def running_sessions() -> bool:
             path = f"/api/v1/daemons/{enrolled.daemon_id}/status"
             shown = (await owner.api.get(path)).json()["sessions"]
-            return [one["id"] for one in shown] == [previous.RUNNING_SESSION]
+            return [session["id"] for session in shown] == [previous.RUNNING_SESSION]
 
         await eventually(running_sessions)

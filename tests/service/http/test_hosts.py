@@ -62,15 +62,15 @@ class TestOnLoopback:
 
     @pytest.mark.parametrize("host", FOREIGN)
     @pytest.mark.parametrize("path", ["/api/v1/daemons", "/", "/docs", "/nowhere"])
-    async def test_other_hosts_are_not(self, site: Site, host: str, path: str) -> None:
+    async def test_other_hosts_get_a_421(self, site: Site, host: str, path: str) -> None:
         assert_error(await get(site, host, path), 421)
 
-    async def test_a_credential_does_not_help(self, owner: Owner) -> None:
+    async def test_another_host_gets_a_421_with_a_credential_too(self, owner: Owner) -> None:
         response = await owner.api.get("/api/v1/daemons", headers={"Host": "evil.example"})
         assert_error(response, 421)
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-    async def test_health_answers_any(self, site: Site, path: str) -> None:
+    async def test_health_checks_answer_any_host(self, site: Site, path: str) -> None:
         assert (await get(site, "evil.example", path)).status_code == 200
 
     async def test_a_request_names_one_host(self, site: Site) -> None:
@@ -80,12 +80,14 @@ class TestOnLoopback:
         assert b" 421 " in await raw(site, path, "Host: localhost", "Host: evil.example")
         assert b" 421 " in await raw(site, path, "Host: localhost", "Host: localhost")
 
-    async def test_what_a_client_says_of_a_proxy_changes_nothing(self, site: Site) -> None:
+    async def test_a_forwarded_host_changes_nothing(self, site: Site) -> None:
         path = "GET /api/v1/daemons HTTP/1.1"
         forwarded = "X-Forwarded-Host: localhost"
         assert b" 421 " in await raw(site, path, "Host: evil.example", forwarded)
 
-    async def test_a_machines_websocket(self, owner: Owner, site: Site) -> None:
+    async def test_a_machine_s_websocket_to_another_host_is_refused(
+        self, owner: Owner, site: Site
+    ) -> None:
         token = (await owner.enrolls()).token
         headers = {"Authorization": f"Bearer {token}", "Host": "evil.example"}
         with pytest.raises(InvalidStatus) as caught:
@@ -129,7 +131,7 @@ class TestNames:
     @pytest.mark.parametrize(
         "wrong", ["https://outrider.example.com", "*", "*.example.com", "a b", "host/path", "a,:80"]
     )
-    async def test_what_is_not_a_host(self, wrong: str) -> None:
+    async def test_a_setting_that_is_no_host_name_is_refused(self, wrong: str) -> None:
         with pytest.raises(ValueError, match="host names such as"):
             Settings(allowed_hosts=wrong)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from outrider.contract.outcomes import Done
 from outrider.contract.structs import Wire
 from outrider.service.endpoints import ENDPOINTS
 from outrider.service.http.docs import page
-from outrider.service.http.endpoint import Call, Endpoint, StreamKind, bind
+from outrider.service.http.endpoint import Call, Endpoint, StreamKind, bind, never
 from outrider.service.http.openapi import describe
 from outrider.service.http.streaming import Stream, StreamingResponses
 from tests.conftest import StartSite
@@ -131,11 +131,6 @@ async def setting(start_site: StartSite) -> AsyncIterator[Setting]:
     yield Setting(source, await site.account())
 
 
-async def within_patience(event: asyncio.Event) -> None:
-    async with asyncio.timeout(PATIENCE):
-        await event.wait()
-
-
 async def test_a_chunk_arrives_before_the_next_one_exists(setting: Setting) -> None:
     stream = await setting.open()
     assert stream.response.status_code == 200
@@ -149,7 +144,7 @@ async def test_a_chunk_arrives_before_the_next_one_exists(setting: Setting) -> N
         assert await stream.next() == chunk
     setting.source.chunks.put_nowait(None)
     assert await stream.rest() == b""
-    await within_patience(setting.source.closed)
+    await eventually(setting.source.closed.is_set)
 
 
 async def test_it_is_authorized_as_every_request(setting: Setting) -> None:
@@ -168,7 +163,7 @@ async def test_the_generator_is_closed_when_the_client_disconnects(setting: Sett
     setting.source.chunks.put_nowait(b"data: 1\n\n")
     await stream.next()
     await stream.response.aclose()
-    await within_patience(setting.source.closed)
+    await eventually(setting.source.closed.is_set)
 
 
 async def test_a_node_that_drains_ends_its_streams(setting: Setting) -> None:
@@ -177,7 +172,7 @@ async def test_a_node_that_drains_ends_its_streams(setting: Setting) -> None:
     await stream.next()
     stop = asyncio.create_task(setting.owner.site.stop())
     assert await stream.rest() == LAST, "the response is complete"
-    await within_patience(setting.source.closed)
+    await eventually(setting.source.closed.is_set)
     async with asyncio.timeout(PATIENCE):
         await stop
 
@@ -215,58 +210,19 @@ async def test_a_client_that_does_not_read_stops_the_generator(setting: Setting)
         writer.close()
 
 
-async def test_the_next_chunk_waits_until_the_last_one_is_sent() -> None:
-    made = 0
-    sent: list[Message] = []
-    room = asyncio.Semaphore(0)
-
-    async def generate() -> AsyncGenerator[bytes, None]:
-        nonlocal made
-        for number in range(5):
-            made += 1
-            yield b"%d" % number
-
-    async def send(message: Message) -> None:
-        await room.acquire()
-        sent.append(message)
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    sending = asyncio.create_task(StreamingResponses().send(Stream(generate()), send, never))
-    for count in range(1, 6):
-        await eventually(lambda count=count: made == count)  # type: ignore[misc]
-        assert len(sent) == count - 1
-        room.release()
-    room.release()
-    async with asyncio.timeout(PATIENCE):
-        await sending
-    assert [message["body"] for message in sent] == [b"0", b"1", b"2", b"3", b"4", b""]
-    assert not sent[-1].get("more_body")
-
-
 async def test_a_stream_that_begins_while_the_node_drains_ends_at_once() -> None:
     streams, source, sent = StreamingResponses(), Source(), []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    async def never() -> None:
-        await asyncio.Event().wait()
-
     streams.drain()
-    stream = await source.ticks(None, _call())
+    call = Call({"headers": []}, None, "127.0.0.1", None, b"", None, never)
+    stream = await source.ticks(None, call)
     assert isinstance(stream, Stream)
     async with asyncio.timeout(PATIENCE):
         await streams.send(stream, send, never)
     assert sent == [{"type": "http.response.body", "body": LAST}]
-
-
-def _call() -> Call:
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    return Call({"headers": []}, None, "127.0.0.1", None, b"", None, never)
 
 
 async def test_openapi_describes_it() -> None:

@@ -36,8 +36,8 @@ def host_name(header: str) -> str | None:
 
     None if the header is malformed.
     """
-    found = _HOST.fullmatch(header)
-    return None if found is None else found[1].strip("[]").lower().removesuffix(".")
+    match = _HOST.fullmatch(header)
+    return None if match is None else match[1].strip("[]").lower().removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:

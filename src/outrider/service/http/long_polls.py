@@ -2,18 +2,16 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from outrider.contract.errors import ApiError, ErrorCode
 from outrider.service.accounts.principal import Principal
 from outrider.service.accounts.revocation import Credential, RevocationWatch
 from outrider.service.http.endpoint import Call
-from outrider.service.http.streaming import wait_for
+from outrider.service.http.streaming import first_to_end
 from outrider.service.machines.dispatch import ClientGone
 
 T = TypeVar("T")
-
-_END_SECONDS: Final = 1.0
 
 
 class _LongPoll:
@@ -45,21 +43,15 @@ class LongPolls:
         """
         poll = _LongPoll(call.principal)
         working = asyncio.create_task(work, name="wait for a client")
-        leaving = asyncio.create_task(
-            wait_for(call.client_gone), name="wait for a client to disconnect"
-        )
         self._revocations.add(poll)
         try:
-            await asyncio.wait({working, leaving, poll.ended}, return_when=asyncio.FIRST_COMPLETED)
-            is_complete = working.done()
+            leaving = asyncio.ensure_future(call.client_gone())
+            first = await first_to_end(working, poll.ended, leaving)
         finally:
             self._revocations.remove(poll)
-            working.cancel()
-            leaving.cancel()
-            await asyncio.wait({working, leaving}, timeout=_END_SECONDS)
-        if is_complete:
+        if first is working:
             return working.result()
-        if poll.ended.done():
+        if first is poll.ended:
             text = "This credential is no longer valid: it was revoked, ended or has expired"
             raise ApiError(401, text, code=ErrorCode.AUTH_INVALID)
         raise ClientGone("The client has disconnected")

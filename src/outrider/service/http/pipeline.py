@@ -309,7 +309,7 @@ class EndpointApp:
         if call.asgi_scope["type"] != "websocket":
             call.reads_only = True
             raise ApiError(426, "This path takes WebSockets: connect with a client for them")
-        await self.pipeline.sockets.open(conversation, call.principal, call.client_gone)
+        await self.pipeline.sockets.open(conversation, call.principal)
 
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
         """Return the response, and whether the request may have had an effect.

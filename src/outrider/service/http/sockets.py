@@ -22,7 +22,7 @@ from outrider.contract.errors import ApiError, ErrorCode
 from outrider.contract.frames import CloseCode, close_reason
 from outrider.service.accounts.principal import Principal
 from outrider.service.database.engine import is_unavailable
-from outrider.service.http.streaming import wait_for
+from outrider.service.http.streaming import first_to_end
 
 MAX_PER_CREDENTIAL: Final = 16
 """WebSockets that a credential of an account may have open on a node."""
@@ -130,21 +130,14 @@ class Sockets:
         """Close all sockets with 1001; handshakes are refused from now on."""
         self._draining.set()
 
-    async def open(
-        self,
-        conversation: Conversation,
-        principal: Principal,
-        client_gone: Callable[[], Awaitable[None]],
-    ) -> None:
+    async def open(self, conversation: Conversation, principal: Principal) -> None:
         """Open a conversation; `serve` or `release` must follow unless this raises.
 
-        Args:
-            client_gone: returns when the client has disconnected.
+        A client that leaves meanwhile is not noticed: its connection is not read yet.
 
         Raises:
             ApiError: the handshake is refused: 429, the credential has too many sockets open; 503,
                 the node drains; and the errors of the conversation.
-            ConnectionError: the client has disconnected.
         """
         if self._draining.is_set():
             raise ApiError(503, "This node is stopping: connect again", retry_after=1)
@@ -157,21 +150,11 @@ class Sockets:
                 retry_after=_RETRY_SECONDS,
             )
         self._open[credential] += 1
-        opening = asyncio.create_task(conversation.open(), name="open a conversation")
-        leaving = asyncio.create_task(wait_for(client_gone), name="wait for a client to disconnect")
-        is_open = False
         try:
-            await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not opening.done():
-                raise ConnectionResetError("The client has disconnected")
-            opening.result()
-            is_open = True
-        finally:
-            opening.cancel()
-            leaving.cancel()
-            await asyncio.wait((opening, leaving), timeout=_END_SECONDS)
-            if not is_open:
-                await self.release(conversation, principal)
+            await conversation.open()
+        except BaseException:
+            await self.release(conversation, principal)
+            raise
 
     async def release(self, conversation: Conversation, principal: Principal) -> None:
         """End a conversation."""
@@ -199,7 +182,7 @@ class Sockets:
         """
         try:
             await send({"type": "websocket.accept", "max_size": max_size})
-            closing = await self._first_end(conversation.run(Socket(receive, send)), recheck)
+            closing = await self._serve(conversation, Socket(receive, send), recheck)
         except (ConnectionError, SocketClosed):
             return
         finally:
@@ -212,28 +195,18 @@ class Sockets:
         except (ConnectionError, TimeoutError):
             _log.debug("client lost before the close", code=closing.code)
 
-    async def _first_end(
+    async def _serve(
         self,
-        running: Awaitable[Close],
+        conversation: Conversation,
+        socket: Socket,
         recheck: Callable[[], Awaitable[None]],
     ) -> Close:
         """Wait for the first of: the conversation's end, an invalid credential, the drain."""
-
-        async def run() -> Close:
-            return await running
-
-        tasks = (
-            asyncio.create_task(run(), name="serve a conversation"),
+        first: asyncio.Future[Close] = await first_to_end(
+            asyncio.ensure_future(conversation.run(socket)),
             asyncio.create_task(self._until_invalid(recheck), name="recheck a credential"),
             asyncio.create_task(self._until_draining(), name="wait for the node to drain"),
         )
-        try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=_END_SECONDS)
-        first = next(task for task in tasks if task in ended)
         try:
             return first.result()
         except SocketClosed:

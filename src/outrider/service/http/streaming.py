@@ -13,12 +13,12 @@ has read nothing for a minute (`http_protocol.Timeouts`).
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.types import Send
 
 _END_SECONDS: Final = 1.0
-"""How long the generator has to clean up, and the client to read the last chunk."""
+"""How long cancelled work has to clean up, and the client to read the last chunk."""
 
 
 class Stream(NamedTuple):
@@ -58,25 +58,19 @@ class StreamingResponses:
                 closes the connection and the client notices.
         """
         sender = asyncio.create_task(_send_chunks(stream.chunks, send), name="send a stream")
-        tasks = (
-            sender,
-            asyncio.create_task(wait_for(disconnected), name="wait for a client to disconnect"),
-            asyncio.create_task(wait_for(self._draining.wait), name="wait for the node to drain"),
-        )
+        leaving = asyncio.ensure_future(disconnected())
+        draining = asyncio.create_task(self._draining.wait(), name="wait for the node to drain")
         try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
             # The generator is suspended in its next chunk or in `send`: stop it before closing it.
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=_END_SECONDS)
+            first = await first_to_end(sender, leaving, draining)
+        finally:
             if sender.done():
                 await stream.chunks.aclose()
-        if sender in ended:
-            sender.result()
-        elif tasks[1] in ended:
+        if first is leaving:
             return
-        last = b"" if sender in ended else stream.last_on_drain
+        if first is sender:
+            sender.result()
+        last = b"" if first is sender else stream.last_on_drain
         with suppress(TimeoutError):  # the client does not read: the server ends the connection
             async with asyncio.timeout(_END_SECONDS):
                 await send({"type": "http.response.body", "body": last})
@@ -88,6 +82,16 @@ async def _send_chunks(chunks: AsyncGenerator[bytes, None], send: Send) -> None:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def wait_for(event: Callable[[], Awaitable[object]]) -> None:
-    """Wait for an event; a coroutine, as `asyncio.create_task` takes no other awaitable."""
-    await event()
+async def first_to_end(*futures: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    """Return the first of these to end, once the others are cancelled; also if this is cancelled.
+
+    Of several that have ended, it is the one that comes first in the arguments. Those that take
+    long to end after their cancellation are not waited for.
+    """
+    try:
+        ended, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in futures:
+            future.cancel()
+        await asyncio.wait(futures, timeout=_END_SECONDS)
+    return next(future for future in futures if future in ended)
