@@ -61,6 +61,7 @@ class ProcessGroup:
         Returns when none is running, but at most 5 s after the kill. For `known` see `kill`.
         A cancelled call kills at once.
         """
+        # In this list they are found again after their parents have ended, and with them the group.
         terminated = list(known)
         try:
             terminated += await self.members()

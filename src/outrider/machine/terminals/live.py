@@ -166,6 +166,7 @@ class LiveTerminals:
         shared = None
         try:
             window = await self._find(viewer.request)
+            # The size is settled before the client starts: it draws once, and not twice.
             shared = self._join(viewer, window)
             if shared.resizing is not None:
                 await asyncio.wait({shared.resizing})
@@ -242,6 +243,7 @@ class LiveTerminals:
         done = None
         try:
             while shared.size is not None and shared.size != done:
+                # Viewers may resize while tmux does so: only the newest size counts.
                 done = shared.size
                 with suppress(TmuxError):  # the window is gone: its viewers are notified
                     await self._tmux.resize(shared.window.pane, *done)

@@ -120,6 +120,7 @@ class Shell:
         Raises:
             ApiError: 409, the machine has no bash; 500, it did not start.
         """
+        # The first prompt reports itself as command 0.
         self._running = asyncio.get_running_loop().create_future()
         try:
             bash = _find_bash()
@@ -169,6 +170,7 @@ class Shell:
             await asyncio.wait({self._end}, timeout=self._kill_seconds)
         if self.window is not None and (self._end is None or not self._end.done()):
             await self._abandon(self.window)
+        # After bash has ended: until then a key may be all that lets it take a command.
         for task in self._keys:
             task.cancel()
         if self._keys:

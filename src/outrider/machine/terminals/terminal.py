@@ -187,6 +187,7 @@ class NamedTerminal:
                 this command began; 504, the deadline passed while the command ran (it
                 continues) or waited (it will not run).
         """
+        # One runs, the others wait.
         if self._waiting > MAX_WAITING:
             raise conflict(
                 f"{MAX_WAITING} commands already wait for the terminal {self._name!r}: "

@@ -103,6 +103,7 @@ async def read_changes(
         TimeoutError: it takes longer than the deadline.
     """
     name = base or _HEAD
+    # Read before the files: a commit that is made meanwhile shows as a change, and not as none.
     branch, head = await asyncio.gather(
         git.query("symbolic-ref", "--quiet", _HEAD, may_fail=True), commit_id(git, _HEAD)
     )
@@ -115,6 +116,7 @@ async def read_changes(
     await copy_index(git)
     candidates, is_listed = await _candidates(git, max_files)
     stage_time = _STAGE_SHARE * (git.deadline - asyncio.get_running_loop().time())
+    # From here on git reads no file of the working tree by its name: only copies.
     copies = await _copies(git)
     (staged, submodules), ahead = await asyncio.gather(
         _stage(git, copies, candidates, max_files, stage_time), _ahead(git, commit, head)
@@ -222,6 +224,7 @@ async def _stage(
         trusts_modes=git.config.get("core.filemode") not in _FALSE,
         has_links=git.config.get("core.symlinks") not in _FALSE,
     )
+    # A submodule is a directory, of which `Stage` copies nothing: what differs is its commit.
     modules = {
         candidate.path
         for candidate in candidates
@@ -267,6 +270,7 @@ async def _add(
 ) -> None:
     """Add what has changed to the copy of the index."""
     kind = copies.config.get("extensions.objectformat", "sha1")
+    # Entries with the id of an empty file and no times: git reads each copy to compare it.
     nothing = hashlib.new(kind, b"blob 0\0", usedforsecurity=False).hexdigest().encode()
     changed = [(b"0", nothing, path) for path in staged.removed]
     changed += [(mode.encode(), nothing, path) for path, mode in staged.copied.items()]

@@ -93,6 +93,7 @@ def _resolved(root: ConfinedDirectory, inner: str) -> Path:
         raise _missing(inner) from error
     if not path.is_relative_to(root.root):
         raise _missing(inner)
+    # In any case: on the file systems of macOS and Windows `.GIT` is the same directory.
     if any(part.lower() == _GIT for part in path.relative_to(root.root).parts):
         raise _missing(inner)
     return path
@@ -104,6 +105,7 @@ def _read(root: ConfinedDirectory, path: Path) -> tuple[bytes, int] | _Entries:
         handle = root.open_directory(str(path), is_resolved=True)
     except NotADirectoryError:
         with os.fdopen(root.open_file(str(path), is_resolved=True), "rb") as file:
+            # Four bytes more: `beginning` must see whether a character is cut in two.
             return file.read(MAX_TEXT + 4), os.fstat(file.fileno()).st_size
     try:
         with os.scandir(handle) as entries:
@@ -132,6 +134,7 @@ def _entries(entries: Iterator["os.DirEntry[str]"]) -> Iterator[tuple[bytes, tup
 
 async def _is_ignored(directory: Path, path: Path, deadline: float) -> bool:
     """Return whether a repository between `directory` and `path` ignores its part of the path."""
+    # Innermost first: a repository inside another one decides about what is in it.
     place = path
     while place != directory:
         repository = await asyncio.to_thread(find_repository, place.parent)

@@ -242,6 +242,8 @@ class SafeRepository:
         deadline: float | None = None,
         max_output: int = MAX_OUTPUT,
     ) -> Output:
+        # Files, not pipes: git would wait for somebody to read its warnings while its output is
+        # read here, and for its input to be written.
         with _temporary(stdin) as given, _temporary() as errors:
             process = await child.start(
                 [*_LIMITED, "git", *(os.fsdecode(argument) for argument in arguments)],
@@ -258,12 +260,15 @@ class SafeRepository:
                 async with asyncio.timeout_at(deadline or self.deadline):
                     while chunk := await process.stdout.read(_CHUNK):
                         data += chunk
+                        # Not an error: the caller has as much as it shows.
                         if stop(data) or len(data) > max_output:
                             return Output(bytes(data), is_complete=False)
                     status = await process.wait()
                     ended = True
             finally:
                 if not ended:
+                    # git may have started others (`git diff` a pager, an unpacking child): all of
+                    # them end.
                     await process.group.kill()
                 process.close()
             if status not in statuses:
@@ -325,6 +330,8 @@ async def opened(
         await asyncio.to_thread(_prepare, private, repository)
         git = SafeRepository(repository, directory, private, deadline)
         user = list(_entries(await git.query("config", "--list", "-z", user=True)))
+        # As git does it itself (`safe.directory`): the owner of a repository could otherwise choose
+        # what is read as this user.
         if foreign := await asyncio.to_thread(repository.foreign_paths):
             _check_trusted(repository, foreign[0], user)
         _configure(git, user, list(_entries(await git.query("config", "--list", "-z"))))

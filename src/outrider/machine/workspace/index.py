@@ -71,6 +71,7 @@ def _copy(git_dir: Path, private: Path) -> None:
                 (private / name).open("wb") as copy,
             ):
                 status = os.fstat(source.fileno())
+                # By the size of what was opened: the name may lead to another file by now.
                 left -= status.st_size
                 if left < 0:
                     raise conflict("The repository's index is larger than 256 MiB")

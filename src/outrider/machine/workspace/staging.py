@@ -97,6 +97,8 @@ class Stage:
                 break
             try:
                 self._copy(candidate, staged)
+            # A tracked file that cannot be read has changed as far as anybody can see; an untracked
+            # one is only listed.
             except PermissionError:
                 if candidate.mode is None:
                     staged.unreadable.append(candidate.path)
@@ -105,6 +107,8 @@ class Stage:
             except (OSError, PathOutsideError, ValueError):
                 if candidate.mode is not None:
                     staged.removed.append(candidate.path)
+                # git lists another repository as a directory. A file that is gone again is no
+                # change.
                 elif candidate.path.endswith(b"/") or self._is_there(candidate):
                     staged.unreadable.append(candidate.path)
         return staged
@@ -126,6 +130,7 @@ class Stage:
             if size > self._left:
                 staged.is_complete = False
             elif size <= MAX_FILE:
+                # It may have grown since `fstat`: read no more than was allowed for.
                 data = file.read(min(MAX_FILE, self._left))
                 self._left -= len(data)
                 self._write_changed(candidate, mode, data, staged)

@@ -107,6 +107,7 @@ class Worktrees:
                 if await ignores(git, directory):
                     raise _no_repository(path)
                 made = await self._find_or_create(git, request)
+                # Whatever fails from here on, and a caller that goes away, undoes what was created.
                 undo.push_async_callback(self.discard, made)
                 inner = made.top / directory.relative_to(repository.top)
                 if not await asyncio.to_thread(_is_inside, inner, made.top):
@@ -161,6 +162,7 @@ class Worktrees:
         async with self._bounded(path) as deadline:
             if await asyncio.to_thread(os.path.lexists, path):
                 repository = await asyncio.to_thread(_linked, Path(path))
+                # A thread cannot be cancelled: it goes on deleting after the 504.
                 async with asyncio.timeout_at(deadline):
                     await asyncio.to_thread(_delete, repository)
 
@@ -293,6 +295,8 @@ def _new_directory(parent: Path, name: str) -> Path:
 async def _check_out(git: SafeRepository, top: Path, commit: str) -> None:
     """Write the files of a commit into an empty directory, and their index."""
     await asyncio.to_thread((git.private / "index").unlink, missing_ok=True)
+    # git checks out into the new directory only: its index is private, and starts without entries,
+    # so that no file of the main working tree counts as checked out already.
     tree = replace(git, repository=replace(git.repository, top=top), directory=top)
     await tree.run("read-tree", "--reset", "-u", commit)
 
@@ -313,6 +317,9 @@ async def _register(git: SafeRepository, top: Path, branch: str, new_at: str | N
                 f"The branch {branch!r} cannot be created: {error}", _BRANCH
             ) from error
     try:
+        # The branch exists by now. Killed here, the machine agent leaves a branch without a
+        # worktree, which the next request for it checks out; the other order would leave a worktree
+        # that git calls broken.
         await asyncio.to_thread(_write_pointers, common, top, branch, git.private / "index")
     except BaseException:
         if new_at is not None:
@@ -335,6 +342,8 @@ def _write_pointers(common: Path, top: Path, branch: str, index: Path) -> None:
         (own / "HEAD").write_text(f"ref: {_ref(branch)}\n")
         (own / "commondir").write_text("../..\n")
         (own / "gitdir").write_bytes(os.fsencode(top / ".git") + b"\n")
+        # Last: from here on the directory is a worktree. "x", because whoever works beside us may
+        # have made a repository of it meanwhile.
         with (top / ".git").open("xb") as pointer:
             pointer.write(b"gitdir: " + os.fsencode(own) + b"\n")
         (own / "locked").unlink()
@@ -394,6 +403,8 @@ def _has_submodule(repository: Repository, staged: bytes) -> bool:
 
 def _delete(repository: Repository) -> None:
     """Delete a worktree, and what the repository has of it."""
+    # The files first: what is left by a kill in between is a record without a directory, which
+    # `git worktree prune` removes. A directory without its record would be taken for work.
     _delete_directory(repository.top)
     shutil.rmtree(repository.git_dir)
     with suppress(OSError):  # it has others
