@@ -281,6 +281,7 @@ def _decode(
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         cause = error
+    # Only now: a frame of an unknown kind is rare, and decoding it twice costs nothing then.
     try:
         kind = _kind.decode(data).type
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

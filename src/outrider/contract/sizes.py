@@ -102,7 +102,7 @@ def cut_event(event: AgentEvent, limit: int = MAX_REPORTED_BYTES) -> AgentEvent:
 
 
 def cut_session(session: Session, limit: int = MAX_SESSION_BYTES) -> Session:
-    """Return a session without a pending action, cut to the limit as an event is."""
+    """Return a session cut to the limit as an event is; with many options it may have more."""
     return session if json_bytes(session) <= limit else _cut(session, limit)
 
 

@@ -41,7 +41,7 @@ _CLOSE_SECONDS: Final = 4.0
 _TMUX_CLOSE_SECONDS: Final = 2.0
 
 _RELOAD_SECONDS: Final = 3.0
-"""Seconds between two checks for changed provider files; a check takes 0.5 ms."""
+"""Seconds between two checks for changed provider files."""
 
 _PRUNE_SECONDS: Final = 3600.0
 
@@ -139,8 +139,12 @@ class _MachineAgent:
         Raises:
             LinkRefusedError: the service refuses this machine permanently.
         """
-        reloading = asyncio.create_task(_reload_regularly(self._reload), name="provider files")
-        pruning = asyncio.create_task(_prune_regularly(self._sessions), name="prune ended sessions")
+        reloading = asyncio.create_task(
+            _repeat(_RELOAD_SECONDS, self._reload, "provider files not reloaded")
+        )
+        pruning = asyncio.create_task(
+            _repeat(_PRUNE_SECONDS, self._sessions.ending.prune, "ended sessions not pruned")
+        )
         _log_errors(self._providers)
         try:
             if await _completed(self._restore(), stop):
@@ -207,24 +211,14 @@ def _log_errors(providers: Providers) -> None:
         _log.error("provider file rejected", type=kind, error=error)
 
 
-async def _reload_regularly(reload: Callable[[], Awaitable[None]]) -> None:
-    """Call `reload` every `_RELOAD_SECONDS`; failures are logged."""
+async def _repeat(seconds: float, work: Callable[[], Awaitable[None]], failure: str) -> None:
+    """Do `work` every `seconds`; log its failures."""
     while True:
-        await asyncio.sleep(_RELOAD_SECONDS)
+        await asyncio.sleep(seconds)
         try:
-            await reload()
-        except Exception:  # noqa: BLE001  # the user may be editing the files: try again
-            _log.exception("provider files not reloaded")
-
-
-async def _prune_regularly(sessions: Sessions) -> None:
-    """Delete old ended sessions every `_PRUNE_SECONDS`; failures are logged."""
-    while True:
-        await asyncio.sleep(_PRUNE_SECONDS)
-        try:
-            await sessions.ending.prune()
-        except Exception:  # noqa: BLE001  # a full disk, for example: the next run tries again
-            _log.exception("ended sessions not pruned")
+            await work()
+        except Exception:  # noqa: BLE001  # a file is being edited, the disk is full: try again
+            _log.exception(failure)
 
 
 async def _completed(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:

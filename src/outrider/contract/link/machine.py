@@ -195,6 +195,9 @@ class _Connection:
 class MachineLink:
     """The protocol state of a machine's link.
 
+    Longer than other classes, for one idea: a move concerns the connection before and the one
+    after it at once, so their states cannot be told apart.
+
     Args:
         outbox: what waits to be sent.
         version: of the machine agent.

@@ -17,8 +17,6 @@ events are spread over time.
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-import msgspec
-
 from outrider.contract.events import BASIC_EVENTS, AgentEvent, Refused
 from outrider.contract.frames import (
     Change,
@@ -39,8 +37,8 @@ from outrider.contract.limits import (
     TokenBucket,
     fitted,
 )
-from outrider.contract.resources import Machine, PendingAction, Session
-from outrider.contract.sizes import cut_event, json_bytes
+from outrider.contract.resources import Machine, Session
+from outrider.contract.sizes import cut_event, cut_session, json_bytes
 
 _BATCH: Final = 64
 """Maximum number of events, and of refusals, in one batch of frames."""
@@ -48,8 +46,8 @@ _BATCH: Final = 64
 MAX_DELTA_BYTES: Final = 256 * 1024
 """Bytes of deltas that may wait; while the socket is slow, further ones are refused."""
 
-_SHORT_TEXT: Final = 120
-_SHORT_LIST: Final = 4
+_SHORT_BYTES: Final = MAX_STATE_BYTES // 2 // MAX_SESSIONS
+"""Bytes of a session once half of the bytes of a machine are used."""
 
 
 class EventLog(Protocol):
@@ -394,7 +392,7 @@ class ReportBudget:
         others = self._used - self._sizes.get(session.id, 0)
         size = json_bytes(session)
         if others + size > self._limit // 2:
-            session = _short(session)
+            session = cut_session(session, _SHORT_BYTES)
             size = json_bytes(session)
         is_one_more = session.id not in self._sizes
         if others + size > self._limit or (is_one_more and len(self._sizes) >= MAX_SESSIONS):
@@ -407,24 +405,3 @@ class ReportBudget:
     def remove(self, session_id: str) -> None:
         """Release the bytes of a session."""
         self._used -= self._sizes.pop(session_id, 0)
-
-
-def _short(session: Session) -> Session:
-    """Return the session with short texts; its path and its ids are not changed."""
-    pending = session.pending_action
-    if pending is not None:
-        options = [
-            msgspec.structs.replace(option, label=_cut(option.label)) for option in pending.options
-        ]
-        pending = PendingAction(id=pending.id, message=_cut(pending.message), options=options)
-    return msgspec.structs.replace(
-        session,
-        title=None if session.title is None else _cut(session.title),
-        error=None if session.error is None else _cut(session.error),
-        agents=session.agents[:_SHORT_LIST],
-        pending_action=pending,
-    )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHORT_TEXT else text[: _SHORT_TEXT - 1] + "…"

@@ -70,6 +70,7 @@ class Router:
 
     def submit(self, command: Command, reply: ReplyCallback) -> None:
         """Start a command; `reply` receives its result. A repeated command id is ignored."""
+        # During a move between nodes, both connections may bring the same command.
         if command.id in self._seen:
             _log.warning("repeated command ignored", id=command.id, command=command.command)
             return
@@ -162,6 +163,7 @@ async def _execute(
     """
     deadline = asyncio.get_running_loop().time() + command.timeout_ms / 1000
     try:
+        # A change that is cut short here would leave a message half typed, or a half-made worktree.
         async with asyncio.timeout_at(deadline if COMMANDS[kind].is_read else None) as limit:
             result = await handler(payload, deadline)
         return CommandResult(id=command.id, result=_encode(result))
@@ -181,6 +183,7 @@ async def _execute(
 
 def _is_cancellable(kind: CommandType, payload: Wire) -> bool:
     """Return whether a command can be stopped half-way without leaving anything behind."""
+    # A new shell is killed with its command; a named one keeps what runs in it.
     return COMMANDS[kind].is_read or (isinstance(payload, Terminal) and payload.name is None)
 
 

@@ -61,6 +61,7 @@ class Deltas:
             return
         texts = self._open_texts()
         self._revisions = {message_id: self._revisions.get(message_id, 0) for message_id in texts}
+        # Who begins to watch has none of the text: it is sent from its beginning.
         sent = {} if watch != self._watch else self._sent
         self._watch, self._sent = watch, {}
         for message_id, text in texts.items():

@@ -88,6 +88,7 @@ class Ending:
         Its result is why the worktree was not removed.
         """
         record = session.record
+        # An agent that is stopped is also observed to be gone: both are the same end.
         end = self._tasks.get(record.id)
         if end is None:
             work = self._end(session, record.end_reason or reason, remove_worktree)
@@ -194,6 +195,7 @@ class Ending:
         self, session: AgentSession, reason: EndReason, remove_worktree: bool
     ) -> ApiError | None:
         record = session.record
+        # Saved first: a daemon that is killed from here on ends the session after its restart.
         record.end_reason = reason
         self._registry.journal.save_session(record)
         try:
@@ -201,6 +203,7 @@ class Ending:
                 await session.finish_act()
             chats = await session.close()
         except Exception:
+            # The agent may still run: without a reason, the next daemon follows it again.
             record.end_reason = None
             self._registry.journal.save_session(record)
             raise
@@ -211,6 +214,7 @@ class Ending:
         except OSError as error:
             _log.error("chat of an ended session not saved", session=record.id, error=str(error))
         refusal = await self._worktrees.remove_at_end(record) if remove_worktree else None
+        # Until here, commands find the session: whoever waits for its end gets this task's result.
         self._registry.running.pop(record.id, None)
         self._save_end(record, session.describe())
         self._on_remove(record.id)
@@ -219,6 +223,7 @@ class Ending:
 
     def _save_end(self, record: SessionRecord, session: Session) -> None:
         """Save that a session has ended, in this last state, and report it."""
+        # The clock may have been set back; an end before the last activity would be nonsense.
         record.ended_at = max(self._registry.clock(), record.last_activity_at)
         record.emitted_ended = False
         record.generating_since = None

@@ -89,6 +89,7 @@ class EventEmitter:
     def state_changed(self, *, is_interrupted: bool = False) -> None:
         """Emit the events that follow from the session's current state, later ones by a timer."""
         core, now = self._core, self._clock()
+        # Nothing follows from the status that is assumed until then.
         if not core.agents.has_observed:
             return
         if self._state_timer is not None:
@@ -119,6 +120,7 @@ class EventEmitter:
     def chat_changed(self, agent: str) -> None:
         """Emit new messages soon, those of several changes together."""
         self.texts_changed(agent)
+        # One pass of the event loop may bring hundreds of changes, as when a transcript is read.
         if agent not in self._flushes:
             loop = asyncio.get_running_loop()
             self._flushes[agent] = loop.call_soon(self._flush_chat, agent)
@@ -154,6 +156,8 @@ class EventEmitter:
 
     def _emit_all(self, commands: Iterator[Emit]) -> None:
         """Emit events, then save the record, which says that they were emitted."""
+        # In this order: an event that is only in the record would be lost if the daemon is killed
+        # now, while one that is only in the outbox is emitted again, under the same id.
         has_emitted = False
         for command in commands:
             self.emit(command)

@@ -170,6 +170,7 @@ class Launcher:
             self._registry.journal.save_session(record)
             return await provider.launch(record)
         except BaseException as error:
+            # Also of a cancellation: a daemon that stops must not leave half a session behind.
             self._registry.journal.remove_session(record.id)
             await asyncio.to_thread(self._registry.chats.delete, record.id)
             if opened is not None:
@@ -212,6 +213,7 @@ class Launcher:
             session = await self._start_again(provider, ended)
             del registry.ended[session_id]
         except BaseException:
+            # `_start_again` has saved the record of a running session under the same id.
             self._registry.journal.save_session(ended)
             raise
         finally:

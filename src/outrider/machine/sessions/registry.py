@@ -63,6 +63,7 @@ class Registry:
         Raises:
             ApiError: 409, too many sessions run.
         """
+        # Those that start count too, or many launches at once would exceed the limit.
         running = len(self.running) + len(self.resuming) + len(self.launching)
         if running >= self._max_sessions:
             raise conflict(

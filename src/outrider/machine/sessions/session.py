@@ -446,6 +446,7 @@ class AgentSession:
     # Commands of the core
 
     def _start_act(self, command: protocol.Prepare | protocol.Act) -> None:
+        # The core waits for the outcome of an act before the next one: one task at a time.
         name = f"{type(command).__name__} {self.record.id}"
         self._act_task = asyncio.create_task(self._act(command), name=name)
 
@@ -505,6 +506,7 @@ class AgentSession:
         )
 
     def _reply(self, command: protocol.Reply) -> None:
+        # Its caller may have been cancelled; the act goes on, as for every change.
         if (reply := self._requests.get(command.request)) is not None and not reply.done():
             reply.set_result(command.result)
 

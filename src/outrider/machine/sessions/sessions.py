@@ -113,6 +113,7 @@ class Sessions(Registry):
             ApiError: 404, no such session or agent; 400, the chat has no message with the id
                 `after` or `before`.
         """
+        # First among the running ones: a target without a session id may mean either.
         try:
             session = self.find(query)
         except ApiError as error:
