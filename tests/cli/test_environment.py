@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from outrider.cli import providers
 from outrider.cli.environment import OTHERS, service_settings_names, unknown
 from outrider.cli.logs import set_up_logs
 from outrider.cli.running import daemon_settings, service_settings
@@ -78,22 +76,13 @@ def test_a_wrong_setting_is_a_sentence_that_names_it(
     assert f"OUTRIDER_{name}" in Outcome(code, *capsys.readouterr()).assert_sentence()
 
 
-@pytest.mark.parametrize("words", [["list"], ["check", "demo"], ["capture", "session_1"]])
-def test_a_wrong_setting_of_the_machine_agent(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OUTRIDER_HISTORY_DAYS", "abc")
-    done = CliRunner().invoke(providers.app, words)
-    assert done.exit_code == 1
-    assert "OUTRIDER_HISTORY_DAYS" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "name", "value"),
     [
         ("serve", "PORT", "abc"),
         ("admin migrate", "DATABASE_URL", "mysql://root:hunter2@db/outrider"),
         ("daemon", "LOG_LEVEL", "loud"),
+        ("providers list", "HISTORY_DAYS", "abc"),
         ("setup --server http://127.0.0.1:9", "CONFIG_DIR", "~nobody-of-this-name/config"),
     ],
 )

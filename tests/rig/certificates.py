@@ -10,11 +10,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_NAMES = (
-    x509.DNSName("localhost"),
-    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-)
-
 
 class Authority:
     """A certificate authority that no system trusts; `file` is its certificate."""
@@ -37,16 +32,27 @@ class Authority:
         """A context for clients that trust this authority alone."""
         return ssl.create_default_context(cafile=self.file)
 
-    def issue(self, name: str = "server", password: bytes | None = None) -> tuple[Path, Path, int]:
+    def issue(
+        self,
+        name: str = "server",
+        password: bytes | None = None,
+        *,
+        address: str = "127.0.0.1",
+        days: float = 30,
+    ) -> tuple[Path, Path, int]:
         """Write a certificate for this machine and its key; return both files and its number.
 
         The files of an earlier one of this name are replaced.
+
+        Args:
+            days: until it expires; less than none: it has expired.
         """
+        names = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address)))
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
-            self._builder(subject, key)
-            .add_extension(x509.SubjectAlternativeName(_NAMES), critical=False)
+            self._builder(subject, key, days)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -67,7 +73,7 @@ class Authority:
         return chain_file, key_file, certificate.serial_number
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: float = 30
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         authority = self._key.public_key()
@@ -77,8 +83,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=30))
+            .not_valid_before(now - datetime.timedelta(days=10))
+            .not_valid_after(now + datetime.timedelta(days=days))
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), False)
         )

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from outrider.cli import admin_account
-from outrider.cli.database_command import AsJson, account_id, check, now, on_database, show, when
+from outrider.cli.database_command import AsJson, account_id, check, now, on_database, when
+from outrider.cli.printing import show_result
 from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.contract.errors import checked_name
@@ -35,7 +36,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def migrate(as_json: AsJson = False) -> None:
     """Bring the database's schema up to date, and check that it can be read."""
     on_database(check)
-    show(as_json, {"migrated": True}, "The database is up to date.")
+    show_result({"migrated": True}, "The database is up to date.", as_json)
 
 
 @app.command("revoke-again")
@@ -69,7 +70,7 @@ def revoke_again(
         return await revoked_since(database, previous)
 
     revoked = on_database(work)
-    show(as_json, revoked._asdict(), revoked_again_text(revoked))
+    show_result(revoked._asdict(), revoked_again_text(revoked), as_json)
 
 
 @key_app.command("create")
@@ -101,7 +102,9 @@ def key_create(
         )
 
     key_id, key = on_database(create)
-    show(as_json, {"id": key_id, "key": key}, f"{key}\n(shown only once; its id is {key_id})")
+    show_result(
+        {"id": key_id, "key": key}, f"{key}\n(shown only once; its id is {key_id})", as_json
+    )
 
 
 @key_app.command("list")
@@ -127,7 +130,7 @@ def key_list(account: AccountOption, as_json: AsJson = False) -> None:
         )
         state = "revoked" if key.revoked_at else f"last used {when(key.last_used_at)}"
         lines.append(f"{key.id}  {key.prefix}…  {key.name}  {state}")
-    show(as_json, {"keys": keys}, "\n".join(lines) or "No keys.")
+    show_result({"keys": keys}, "\n".join(lines) or "No keys.", as_json)
 
 
 @key_app.command("revoke")
@@ -138,7 +141,7 @@ def key_revoke(
     """Revoke a key; it stops working within a second."""
     if not on_database(lambda database: api_keys.revoke(database, key_id, now())):
         fail(f"There is no active key {key_id!r}")
-    show(as_json, {"id": key_id, "revoked": True}, f"{key_id} is revoked.")
+    show_result({"id": key_id, "revoked": True}, f"{key_id} is revoked.", as_json)
 
 
 @app.command()
@@ -155,10 +158,10 @@ def enroll(
 
     code, expires_at = on_database(new_code)
     command = f"outrider setup --server {service_settings().base_url} --code {code}"
-    show(
-        as_json,
+    show_result(
         {"code": code, "expiresAt": expires_at},
         f"{code}\n(for one machine, until {when(expires_at)}: {command})",
+        as_json,
     )
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli.counted import counted
-from outrider.cli.database_command import AsJson, account_id, now, on_database, show, when
+from outrider.cli.database_command import AsJson, account_id, now, on_database, when
+from outrider.cli.printing import show_result
 from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.contract.ids import new_id
 from outrider.contract.text import MAX_NAME, is_printable
@@ -68,11 +69,11 @@ def create(
         return await new_link(database, new_user, service_settings().base_url)
 
     link = on_database(work)
-    show(
-        as_json,
+    show_result(
         {"accountId": new_account, "userId": new_user} | _link_fields(link),
         f"Account {new_account} with the user {email}, on the {chosen_plan} plan."
         + _link_text(link),
+        as_json,
     )
 
 
@@ -93,7 +94,7 @@ def list_accounts(
     rows = on_database(work)
     lines = [f"{account.id}  {account.plan:<10}  {_user(account)}" for account in rows]
     data = {"accounts": [_fields(account) for account in rows]}
-    show(as_json, data, "\n".join(lines) or "No accounts.")
+    show_result(data, "\n".join(lines) or "No accounts.", as_json)
 
 
 @app.command("show")
@@ -116,7 +117,7 @@ def show_account(email: EmailOption, as_json: AsJson = False) -> None:
         f"Has       {counted(holdings.machines, 'machine')}, {counted(holdings.keys, 'key')}, "
         f"{counted(holdings.webhooks, 'webhook')}, {counted(holdings.sessions, 'session')}"
     )
-    show(as_json, _fields(account) | holdings._asdict() | {"usage": usage}, text)
+    show_result(_fields(account) | holdings._asdict() | {"usage": usage}, text, as_json)
 
 
 @app.command("set-plan")
@@ -139,7 +140,7 @@ def set_plan(
         return account
 
     account = on_database(work)
-    show(as_json, _ids(account) | {"plan": plan}, f"{account.email} is on the {plan} plan.")
+    show_result(_ids(account) | {"plan": plan}, f"{account.email} is on the {plan} plan.", as_json)
 
 
 @app.command("password")
@@ -162,10 +163,10 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
     if link is not None:
         text = f"The password of {account.email} is unchanged until the link is used."
         data = _ids(account) | {"changed": False} | _link_fields(link)
-        show(as_json, data, text + _link_text(link))
+        show_result(data, text + _link_text(link), as_json)
     else:
         data = _ids(account) | {"changed": True, "sessionsEnded": ended}
-        show(as_json, data, f"{account.email} has the new password; {_ended(ended)}.")
+        show_result(data, f"{account.email} has the new password; {_ended(ended)}.", as_json)
 
 
 @app.command("sessions")
@@ -184,7 +185,7 @@ def list_sessions(
 
     account, sessions, ended = on_database(work)
     if end_all:
-        show(as_json, _ids(account) | {"ended": ended}, f"{_ended(ended).capitalize()}.")
+        show_result(_ids(account) | {"ended": ended}, f"{_ended(ended).capitalize()}.", as_json)
         return
     views, lines = [], []
     for session in sessions:
@@ -202,7 +203,7 @@ def list_sessions(
         address = session.address or "unknown address"
         agent = session.user_agent or ""
         lines.append(f"{session.id}  last seen {when(last_seen)}  {address}  {agent}")
-    show(as_json, _ids(account) | {"sessions": views}, "\n".join(lines) or "No sessions.")
+    show_result(_ids(account) | {"sessions": views}, "\n".join(lines) or "No sessions.", as_json)
 
 
 @app.command("delete")
@@ -217,7 +218,7 @@ def delete(
 
     on_database(lambda database: accounts.remove(database, account.id, now()))
     text = f"The account {account.id} of {account.email} is deleted."
-    show(as_json, _ids(account) | {"deleted": True}, text)
+    show_result(_ids(account) | {"deleted": True}, text, as_json)
 
 
 def _ended(sessions: int) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 from rich.filesize import decimal
 
-from outrider.cli.database_command import show, when
+from outrider.cli.database_command import when
+from outrider.cli.printing import show_result
 from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import fail, run, service_settings
 from outrider.contract.errors import OutriderError
@@ -30,11 +31,11 @@ def create(file: Path, *, overwrite: bool, as_json: bool) -> None:
         else "The secret key is not in it: keep OUTRIDER_SECRET_KEY too."
     )
     size = file.stat().st_size
-    show(
-        as_json,
+    show_result(
         {"file": str(file), "bytes": size, **_fields(made)},
         f"{file} has the service's data ({decimal(size)}). {key}\n"
         "Not in it: settings, and what the machines keep (chats, connections).",
+        as_json,
     )
 
 
@@ -61,14 +62,14 @@ def restore(file: Path, *, overwrite: bool, as_json: bool) -> None:
     if previous:
         lines += ["The data before is in", *(f"  {path}" for path in previous)]
     lines.append("Start the service now.")
-    show(
-        as_json,
+    show_result(
         {
             "previous": [str(path) for path in previous],
             "revokedAgain": revoked._asdict() if isinstance(revoked, Revoked) else None,
             **_fields(description),
         },
         "\n".join(lines),
+        as_json,
     )
 
 

@@ -1,6 +1,5 @@
 """Shared by the commands on the database: open it, find an account, print the result."""
 
-import json
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -10,7 +9,6 @@ import typer
 from sqlalchemy.exc import DBAPIError
 
 from outrider.cli.running import fail, run, service_settings
-from outrider.contract.text import escaped_lines
 from outrider.service.accounts.encryption import key_file
 from outrider.service.accounts.store import accounts
 from outrider.service.database.engine import DATABASE_ERRORS, Database, DatabaseError
@@ -56,11 +54,6 @@ async def account_id(database: Database, account: str) -> str:
             "as in `outrider admin account list`"
         )
     return row_id
-
-
-def show(as_json: bool, data: dict[str, Any], text: str) -> None:
-    """Print the result of a command: `data` for programs, `text` for people."""
-    typer.echo(json.dumps(data) if as_json else escaped_lines(text))
 
 
 def when(millis: Any) -> str:

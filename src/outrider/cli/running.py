@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 import typer
 import uvloop
 
+from outrider.cli.printing import warn
 from outrider.contract.errors import OutriderError
-from outrider.contract.text import escaped_lines
 
 if TYPE_CHECKING:
     from outrider.machine.settings import DaemonSettings
@@ -70,7 +70,7 @@ def daemon_settings() -> "DaemonSettings":
 
 def fail(message: str, status: int = 1) -> NoReturn:
     """End the command with a sentence on standard error."""
-    typer.echo(escaped_lines(f"outrider: {message}"), err=True)
+    warn(message)
     sys.exit(status)
 
 

@@ -1,6 +1,7 @@
 """What the checks of the service say: of a real one, of servers that misbehave, and of TLS."""
 
 import asyncio
+import ssl
 from email.utils import formatdate
 from pathlib import Path
 from time import time
@@ -26,8 +27,8 @@ from outrider.cli.doctor.service_checks import (
     is_loopback_url,
 )
 from outrider.machine.settings import Connection, DaemonSettings
-from tests.cli.doctor.certificates import certificate, server_context
 from tests.cli.doctor.test_local_checks import assert_says
+from tests.rig.certificates import Authority
 from tests.sdk.conftest import Workplace
 from tests.sdk.scripted_api import CLOSES, HANGS, NOT_HTTP, ScriptedApi, Step, answer
 from tests.servers.server import reserve_ports
@@ -111,20 +112,22 @@ async def test_nobody_answers_also_not_behind_a_proxy(monkeypatch: pytest.Monkey
 
 
 async def test_the_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at(file: Path) -> Service:
-        async with ScriptedApi([answer(200, DESCRIPTION)], server_context(file)) as api:
+    authority = Authority(tmp_path)
+
+    async def at(address: str = "127.0.0.1", days: float = 20.5) -> Service:
+        chain, key, _ = authority.issue(address=address, days=days)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key)
+        async with ScriptedApi([answer(200, DESCRIPTION)], context) as api:
             return await examine(api.url)
 
-    file = certificate(tmp_path, days=20.5)
-    assert_says((await at(file)).finding, Status.FAILED, "SSL_CERT_FILE")
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    service = await at(file)
+    assert_says((await at()).finding, Status.FAILED, "SSL_CERT_FILE")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    service = await at()
     assert service.version == "9.9"
     assert_says(check_certificate(service), Status.OK, "20 more days")
-    certificate(tmp_path, days=-1)
-    assert_says((await at(file)).finding, Status.FAILED, "Renew")
-    certificate(tmp_path, days=20, address="127.0.0.2")
-    assert_says((await at(file)).finding, Status.FAILED, "host the certificate names")
+    assert_says((await at(days=-1)).finding, Status.FAILED, "Renew")
+    assert_says((await at("127.0.0.2")).finding, Status.FAILED, "host the certificate names")
 
 
 async def test_a_certificate_that_expires_soon_is_warned_of() -> None:

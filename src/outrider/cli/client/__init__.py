@@ -2,7 +2,7 @@
 
     commands, …_commands ── target_names (which session is meant) ──▶ outrider.sdk ──▶ service
         │
-        └── output (tables and colors on a terminal, else plain text, or JSON; exit codes)
+        └── output (a session with the service, errors, exit codes) ──▶ cli.printing (tables, JSON)
 
 `inspect_commands` read one session, `machine_commands` are `outrider machine …`, `webhook_commands`
 and `worktree_commands` likewise; `event_commands` prints and forwards events; `attach` is a live

@@ -9,22 +9,19 @@ import typer
 
 from outrider.cli.client import credentials
 from outrider.cli.client.arguments import AsJson, MachineName, MachineOption, Target
-from outrider.cli.client.output import (
-    ExitCode,
-    UsageError,
+from outrider.cli.client.output import ExitCode, UsageError, fail, session
+from outrider.cli.client.questions import chosen_option, question_line, question_text
+from outrider.cli.client.target_names import find_agent, find_machine
+from outrider.cli.printing import (
     console,
-    fail,
     is_terminal,
     moment,
     print_json,
     print_table,
     print_text,
-    session,
     show_result,
     warn,
 )
-from outrider.cli.client.questions import chosen_option, question_line, question_text
-from outrider.cli.client.target_names import find_agent, find_machine
 from outrider.contract.commands import Chat
 from outrider.contract.errors import OutriderError
 from outrider.contract.events import EventName

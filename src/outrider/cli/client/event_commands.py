@@ -9,11 +9,8 @@ import httpx2
 import typer
 
 from outrider import __version__
-from outrider.cli.client.output import (
-    UsageError,
-    print_text,
-    session,
-)
+from outrider.cli.client.output import UsageError, session
+from outrider.cli.printing import print_text
 from outrider.contract.signatures import (
     ATTEMPT_HEADER,
     DELIVERY_HEADER,

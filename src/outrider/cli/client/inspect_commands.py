@@ -6,23 +6,21 @@ from typing import Annotated
 import typer
 
 from outrider.cli.client.arguments import AsJson, Target
-from outrider.cli.client.output import (
-    ExitCode,
-    UsageError,
+from outrider.cli.client.output import ExitCode, UsageError, session
+from outrider.cli.client.questions import question_text
+from outrider.cli.client.target_names import find_agent
+from outrider.cli.counted import counted
+from outrider.cli.printing import (
     is_terminal,
     moment,
     print_json,
     print_raw,
     print_table,
     print_text,
-    session,
     show_result,
     show_table,
     warn,
 )
-from outrider.cli.client.questions import question_text
-from outrider.cli.client.target_names import find_agent
-from outrider.cli.counted import counted
 from outrider.contract.commands import AgentState, Directory
 
 Base = Annotated[

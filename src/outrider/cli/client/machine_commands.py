@@ -5,18 +5,10 @@ from typing import Annotated
 import typer
 
 from outrider.cli.client.arguments import AsJson, Email, MachineName, Yes
-from outrider.cli.client.output import (
-    confirm,
-    print_json,
-    print_table,
-    print_text,
-    session,
-    show_result,
-    show_table,
-    user_session,
-)
+from outrider.cli.client.output import confirm, session, user_session
 from outrider.cli.client.target_names import find_machine
 from outrider.cli.counted import counted
+from outrider.cli.printing import print_json, print_table, print_text, show_result, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Machines.")
 

@@ -10,16 +10,9 @@ from typing import Annotated
 import typer
 
 from outrider.cli.client.arguments import AsJson, Email, Yes
-from outrider.cli.client.output import (
-    ExitCode,
-    confirm,
-    moment,
-    session,
-    show_result,
-    show_table,
-    user_session,
-)
+from outrider.cli.client.output import ExitCode, confirm, session, user_session
 from outrider.cli.counted import counted
+from outrider.cli.printing import moment, show_result, show_table
 from outrider.contract.webhooks import Attempt, Delivered, Delivery
 
 app = typer.Typer(no_args_is_help=True, help="Webhooks.")

@@ -3,8 +3,9 @@
 import typer
 
 from outrider.cli.client.arguments import AsJson, Target
-from outrider.cli.client.output import session, show_result
+from outrider.cli.client.output import session
 from outrider.cli.client.target_names import find_agent
+from outrider.cli.printing import show_result
 
 app = typer.Typer(no_args_is_help=True, help="Git worktrees of ended sessions.")
 

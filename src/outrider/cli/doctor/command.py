@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outrider.cli.client import credentials
-from outrider.cli.client.output import console, is_terminal, print_json
 from outrider.cli.doctor import local_checks, service_checks
 from outrider.cli.doctor.finding import Finding, Status, failed, in_background, skipped
+from outrider.cli.printing import console, is_terminal, print_json
 from outrider.contract.errors import OutriderError
 from outrider.contract.text import escaped_lines
 

@@ -8,14 +8,14 @@ from typing import Final, NoReturn
 from packaging.version import InvalidVersion, Version
 
 from outrider import __version__
-from outrider.cli.client.output import print_json, print_text
 from outrider.cli.doctor.finding import in_background
 from outrider.cli.doctor.service_checks import access, examine_service
+from outrider.cli.printing import print_json, print_text, warn
 from outrider.cli.upgrade import installation
 from outrider.cli.upgrade.installation import upgrade_commands
 from outrider.cli.upgrade.package_index import PackageIndexError, newest_release, without_password
 from outrider.contract.errors import OutriderError
-from outrider.contract.text import escaped_lines, printable
+from outrider.contract.text import printable
 
 _SERVICE_SECONDS: Final = 60.0
 """The limit for what has shorter ones of its own, such as each step of a request."""
@@ -88,8 +88,7 @@ def check(*, index: str | None, as_json: bool) -> NoReturn:
             )
         _print_sides(sides, missing)
         if problem is not None:
-            text = f"outrider: {problem}. `--index URL` asks one that has Outrider."
-            print(escaped_lines(text), file=sys.stderr)
+            warn(f"{problem}. `--index URL` asks one that has Outrider.")
     if upgrade is None:
         sys.exit(Answer.UNKNOWN)
     sys.exit(Answer.NEWER if upgrade else Answer.UP_TO_DATE)
