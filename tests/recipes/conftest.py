@@ -1,3 +1,3 @@
 """Fixtures: a service with a machine."""
 
-from tests.sdk.conftest import client, machine, workplace  # noqa: F401
+from tests.sdk.conftest import client, machine, repository, workplace  # noqa: F401

@@ -6,7 +6,6 @@ import hmac
 import json
 import re
 import socket
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,18 +36,6 @@ def variables(workplace: Workplace, key: str | None = None) -> dict[str, str]:
         "OUTRIDER_URL": workplace.site.url,
         "OUTRIDER_API_KEY": key or workplace.key,
     }
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A git repository with a commit."""
-    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
-    for command in (
-        ("init", "--quiet", "--initial-branch=main"),
-        (*identity, "commit", "--quiet", "--allow-empty", "--message=Begin"),
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    return tmp_path
 
 
 async def test_a_nightly_task_reports_each_of_ten_machines(workplace: Workplace) -> None:

@@ -1,6 +1,7 @@
 """Fixtures: what delivers webhooks, what receives them, and a machine with the demo agent."""
 
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -83,3 +84,15 @@ async def machine(client: AsyncOutrider) -> AsyncMachine:
 async def agent(machine: AsyncMachine, workplace: Workplace) -> AsyncAgent:
     """A demo agent for tests that leave it idle."""
     return await machine.launch("demo", dir=str(workplace.project))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with a commit."""
+    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+    for command in (
+        ("init", "--quiet", "--initial-branch=main"),
+        (*identity, "commit", "--quiet", "--allow-empty", "--message=Begin"),
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from outrider.cli import admin_account
+from outrider.cli.backup import revoked_again_text, revoked_since
 from outrider.cli.database_command import AsJson, account_id, check, now, on_database, when
 from outrider.cli.printing import show_result
-from outrider.cli.revoking import revoked_again_text, revoked_since
 from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.contract.errors import checked_name
 from outrider.contract.ids import new_id

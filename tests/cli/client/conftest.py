@@ -8,7 +8,14 @@ import pytest_asyncio
 
 from tests.rig.command_line import CommandLine
 from tests.rig.processes import environment
-from tests.sdk.conftest import Workplace, agent, client, machine, workplace  # noqa: F401  # fixtures
+from tests.sdk.conftest import (  # noqa: F401  # fixtures
+    Workplace,
+    agent,
+    client,
+    machine,
+    repository,
+    workplace,
+)
 
 
 @pytest.fixture

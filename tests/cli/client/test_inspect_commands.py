@@ -1,7 +1,6 @@
 """The commands that show a session: its question, changes, files, queue and worktree."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,6 @@ from tests.sdk.conftest import Workplace
 from tests.sdk.scripted_api import ScriptedApi, answer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-IDENTITY = ("-c", "user.name=T", "-c", "user.email=t@example.org")
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A git repository with a commit."""
-    for command in (
-        ("init", "--quiet", "--initial-branch=main"),
-        (*IDENTITY, "commit", "--quiet", "--allow-empty", "--message=Begin"),
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    return tmp_path
 
 
 async def shown_on_a_terminal(*arguments: str, env: dict[str, str]) -> str:
