@@ -258,6 +258,7 @@ class SingleAgentAdapter(Adapter, Agent):
         self.agents = {record.type: self}
 
     def _notify(self) -> None:
+        # None before `observe`, and again once the adapter is detached: nobody listens then.
         if self._observer is not None:
             self._observer(self._record.type, self._observation())
 

@@ -171,6 +171,7 @@ async def try_start(settings: DaemonSettings, kind: str) -> StartResult:
             )
         finally:
             TRACE.reset(tracing)
+            # Its own tmux server must not stay, whatever happens to the agent.
             await context.tmux.close()
             socket_path(context.tmux.socket).unlink(missing_ok=True)  # tmux leaves it behind
 

@@ -59,6 +59,7 @@ class Provider(ABC):
         return self.spec.description(self._find(self.spec.program))
 
     def _find(self, program: str) -> str | None:
+        # The agent's PATH, not the daemon's: its file may change it.
         return shutil.which(program, path=self._environment().get("PATH"))
 
     def _environment(self) -> dict[str, str]:

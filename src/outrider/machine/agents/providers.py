@@ -104,6 +104,7 @@ class Providers(Mapping[str, Provider]):
 
     async def refresh(self) -> bool:
         """Read the files again if any has changed, come or gone; return whether they were read."""
+        # A launch and the periodic check may refresh at once; the second finds nothing new.
         async with self._reading:
             state = await asyncio.to_thread(_state, self._directories)
             if state == self._state:
@@ -131,6 +132,7 @@ def _provider(table: ProviderTable, context: ProviderContext) -> Provider:
     Raises:
         ProviderFileError: the table is wrong.
     """
+    # An unreadable change of a built-in file makes the type unusable, see `ProviderTable`.
     if table.error is not None:
         raise table.error
     match table.fields.get("category", "cli"):
@@ -161,6 +163,7 @@ def _state(directories: list[Path]) -> _State:
     """Return what changes when a provider file or a script beside one does."""
     versions = []
     for directory in directories:
+        # Time, size and inode: a file may be replaced by one with an older time.
         for path in sorted([*directory.glob("*.toml"), *directory.glob("*.js")]):
             try:
                 status = path.stat()

@@ -35,6 +35,8 @@ def file_diff(path: str, old: str | None, new: str | None) -> FileDiff:
     """Return the change of a file; None is the text of a file that does not exist."""
     if old and new and not (old.endswith("\n") or new.endswith("\n")):
         old, new = f"{old}\n", f"{new}\n"  # parts of a file, or no difference at its end
+    # Most edits change a few lines of a long file, and comparing takes quadratic time: the
+    # equal lines at both ends are left out before.
     before, after = lines_of(old or ""), lines_of(new or "")
     start = _same(zip(before, after, strict=False))
     end = _same(zip(reversed(before[start:]), reversed(after[start:]), strict=False))
@@ -80,6 +82,7 @@ def bounded(diffs: Sequence[FileDiff], limit: int) -> list[FileDiff]:
     """Return the patches cut to `limit` bytes of JSON together; each cut one ends with a mark."""
     result = []
     for diff in diffs:
+        # Counted as JSON: a control character has six bytes there.
         size = json_size(diff.patch)
         if size > limit:
             diff = FileDiff(path=diff.path, patch=_cut(diff.patch, limit))  # noqa: PLW2901

@@ -43,6 +43,7 @@ def _element(scan: Scan, place: int) -> Secret | None:
     label = _LABEL_ATTRIBUTE.search(tag["attributes"] or "")
     if not is_secret_name(name.rpartition(":")[2]) and not (label and is_secret_name(label[1])):
         return None
+    # Not up to the next tag: CDATA may contain `<`.
     cdata = scan.match(_CDATA, tag.end(), 160)
     if cdata is not None:
         return Secret(cdata.end(), scan.span(_IN_CDATA, cdata.end(), _MAX_TEXT), KIND)
@@ -107,6 +108,7 @@ class _Lists:
         position = 0
         for pair in scan.everywhere(_LISTED):
             is_name = (pair["call"] or "-" in pair["label"]) and is_secret_name(pair["label"])
+            # A value may look like the next name of the list.
             if pair.start() < position or not is_name:
                 continue
             secret = secret_at(scan, pair.end(), pair["quote"])

@@ -32,6 +32,7 @@ def _complete_key(scan: Scan, place: int) -> Secret | None:
     if begin_line is None:
         return None
     end = scan.span(_PROSE, begin_line.end(), _MAX_KEY)
+    # Without an END line the text was cut: then only what looks like base64 is the key.
     end_line = scan.match(_END, end, 100)
     if end_line is not None:
         return Secret(place, end_line.end(), KIND)

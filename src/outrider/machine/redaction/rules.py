@@ -84,6 +84,7 @@ def _rule(
         if is_placeholder(match[group]) or not accepts(match):
             return None
         start, end = match.span(group)
+        # Only a secret that fills the window may go on behind it.
         if rest and end == place + window:
             end = scan.span(more, end, len(scan.text))
         return Secret(start, end, id)
@@ -98,6 +99,7 @@ def _command(programs: str, option: str, needs: str = "") -> AnchoredDetector:
         re.escape(name.rstrip("*")) + (r"[\w-]{0,20}" if "*" in name else r"(?![\w-])")
         for name in programs.split()
     )
+    # Looked for ahead, so that the option may stand anywhere behind it.
     ahead = rf"(?={_ARGUMENTS}{needs})" if needs else ""
     regex = rf"(?<![\w-])(?:{either})(?:\.exe)?{ahead}{_ARGUMENTS}{option}{_WORD}"
     return _rule(id="command-argument", keywords=names, regex=regex)

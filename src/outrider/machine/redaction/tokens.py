@@ -67,11 +67,13 @@ def _classify(run: str) -> tuple[int, str | None]:
         begin = next(filter(run.startswith, prefixes), None)
         if begin is not None and _looks_random(run, piece):
             return 0, prefixes[begin]
+    # A token may be glued to a word in front of it, as in `my_ghp_…`.
     inside = _INSIDE.search(run)
     if inside is not None and len(run) - inside.start() >= _MIN:
         kind = "jwt" if inside[0].startswith("eyJ") else _PREFIXES.get(inside[0], "token")
         if _looks_random(run[inside.start() :], 8):
             return inside.start(), kind
+    # No shape is longer; a run may be, such as a picture in base64.
     shapes = _SHAPES.items() if len(run) <= 256 else ()
     return 0, next((kind for kind, shape in shapes if shape.fullmatch(run)), None)
 

@@ -31,10 +31,12 @@ def _user_info(scan: Scan, place: int) -> Secret | None:
     end = authority.rfind("@")
     if MARK in rest or user.startswith("["):
         return None
+    # Of a web address, an `@` behind the first slash is part of the path: `/@scope/package`.
     if not web or (end < 0 and colon and not is_placeholder(password)):
         end = _last_at(rest, password, web=web) or end
     if end < 0:
         return None
+    # Again, up to the real end: the password may contain `/`, `?` and `#`.
     user, colon, password = rest[:end].partition(":")
     begin = place + 3
     if not colon:

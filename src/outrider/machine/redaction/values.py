@@ -56,6 +56,7 @@ def value_end(scan: Scan, place: int, quote: str | None, limit: int = _QUOTED) -
     """
     if quote:
         return scan.span(_inside(quote), place, _LONG_TEXT if len(quote) == 3 else limit)
+    # A bracket or a comma is the syntax around a missing value, not a value.
     if not _FIRST.match(scan.text, place):
         return place
     return scan.span(_RUN, place, MAX_JUDGED + 1)

@@ -105,6 +105,7 @@ class AcpAgent(SingleAgentAdapter):
     async def deliver(self, message_id: str, message: ChatInput) -> None:
         """Send the agent a message; return once it has accepted it."""
         running, session = await self._lifecycle.ready()
+        # The chat log is written before the session marks a message as delivered.
         if message_id in self._chat_log:
             return  # an earlier daemon delivered it, and was killed before it could record that
         blocks, text = prompt_of(message, running.agent, self._spec)

@@ -177,6 +177,7 @@ class AcpChat:
 
         An agent that ends its turn well does not say how such a call ended.
         """
+        # A call without a result would look as if it were running for ever.
         for tool in self._tools.values():
             if tool.result is None:
                 tool.status = None if outcome == "end_turn" else "failed"
@@ -272,6 +273,7 @@ class AcpChat:
             self._open = None
             tool = _Tool(tool_call_id, self._chat_log.add("assistant", "tool_call", ""))
             self._tools[tool_call_id] = tool
+            # The memory of a session that lives for weeks must not grow with its calls.
             if len(self._tools) > MAX_TOOLS:
                 self._tools.popitem(last=False)
         return tool

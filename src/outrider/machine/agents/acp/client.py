@@ -93,6 +93,7 @@ class AgentFiles:
         Raises: as `read` does.
         """
         _check_absolute(path)
+        # Lone surrogates, which JSON can hold, have no bytes in UTF-8.
         data = content.encode("utf-8", "replace")
         if len(data) > MAX_FILE:
             raise RequestError(-32602, f"{path} would have more than {MAX_FILE} bytes")
@@ -147,6 +148,8 @@ class Approvals:
         self, message: str, diff: list[FileDiff], options: Sequence[PermissionOption]
     ) -> RequestPermissionResponse:
         """Return the answer to a permission request, once it has been given."""
+        # An agent that was interrupted may still ask about calls that it had begun: nobody
+        # should have to answer for a turn that they have ended.
         if self._is_turn_cancelled or len(self._waiting) >= MAX_APPROVALS:
             return _CANCELLED
         offers = [
@@ -158,8 +161,10 @@ class Approvals:
         action = PendingAction(id=new_id("act"), message=message, options=offers, diff=diff or None)
         approval = _Approval(action, asyncio.get_running_loop().create_future())
         self._waiting[action.id] = approval
+        # A later one is observed once it is the first: a person answers one at a time.
         if len(self._waiting) == 1:
             self._on_change()
+        # The SDK cancels this task when the agent is gone; its question must go, too.
         try:
             return await approval.answer
         finally:
@@ -170,6 +175,7 @@ class Approvals:
 
         Returns False if `action_id` is no longer the first approval: nothing is answered then.
         """
+        # An answer to a question that was withdrawn meanwhile must not go to the next one.
         first = self.first
         if first is None or first.id != action_id:
             return False
@@ -241,6 +247,7 @@ class Client:
     ) -> ReadTextFileResponse:
         """Return a file of the session's directory."""
         try:
+            # On a thread: the file system may be slow, or hang.
             content = await asyncio.to_thread(self._files.read, path, line, limit)
         except OutsideError as error:
             self._refuse("read", error)
@@ -250,6 +257,7 @@ class Client:
     async def write_text_file(self, path: str, content: str, **_: Any) -> None:
         """Write a file of the session's directory."""
         try:
+            # As above. The agent gets its answer once the file is complete.
             await asyncio.to_thread(self._files.write, path, content)
         except OutsideError as error:
             self._refuse("write", error)

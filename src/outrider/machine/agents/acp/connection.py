@@ -93,6 +93,7 @@ class LineTransport:
                 if line.strip():
                     self.unreadable.add(line[:1024] + b"\n")
                     await asyncio.sleep(_UNREADABLE_PAUSE)
+            # Not over the SDK, which would start a task for each: the order must be kept.
             elif message.get("method") == CLIENT_METHODS["session_update"]:
                 self._on_update(message.get("params"))
             elif "method" not in message or "id" not in message:
@@ -115,6 +116,7 @@ class LineTransport:
             self._in_flight.discard(message["id"])
         if self._writer.is_closing():
             raise ConnectionError("The agent's input is closed")
+        # Cleared before the write: `AcpTurn.wait_accepted` looks at it right after.
         self.drained.clear()
         line = msgspec.json.encode(message, enc_hook=str)
         if self._trace is not None:
@@ -152,6 +154,7 @@ class LineTransport:
             if self._searched > MAX_LINE:
                 self.unreadable.add(b"[a line of more than %d bytes]\n" % MAX_LINE)
                 self._skipping = True
+            # Nothing of a line over the limit is kept, so its length costs no memory.
             if self._skipping:
                 self._buffer.clear()
                 self._searched = 0

@@ -86,6 +86,8 @@ def plan_text(entries: Iterable[PlanEntry]) -> str:
 
 def error_text(error: RequestError) -> str:
     """Return the message of an agent's error, unwrapped: some agents nest it in others."""
+    # Agents put the reason anywhere: in the message, in `data` as text or as an object, or
+    # as the JSON that a model's provider answered.
     text = str(error).removeprefix("Internal error: ")
     if text in {"Internal error", "Error", ""} and isinstance(error.data, dict):
         messages = (error.data.get(name) for name in ("message", "details", "error"))

@@ -85,6 +85,8 @@ class Controls:
 
     def load(self, answer: Mapping[str, Any]) -> None:
         """Load all settings from the agent's answer to the opening of a session."""
+        # The newest form counts. Agents report a setting in the older ones, too, for clients
+        # that know only those.
         self._settings = {}
         self._load_options(answer.get("configOptions"))
         modes, models = answer.get("modes"), answer.get("models")
@@ -150,6 +152,7 @@ class Controls:
             return
         try:
             parsed = SetSessionConfigOptionResponse.model_validate({"configOptions": raw})
+        # Options in a form that the SDK does not know: the agent can be used without them.
         except ValidationError:
             return
         self._set_options(parsed.config_options)
@@ -157,6 +160,7 @@ class Controls:
     def _set_options(
         self, options: list[SessionConfigOptionSelect | SessionConfigOptionBoolean]
     ) -> None:
+        # An update has all options, and says nothing of modes and models.
         others = {name: s for name, s in self._settings.items() if s.method != "option"}
         self._settings = {option.id: _setting(option) for option in options} | others
 

@@ -313,6 +313,7 @@ class AgentLifecycle:
         Raises:
             ApiError: 500, the agent has ended.
         """
+        # Not `await task`: this caller's cancellation must not cancel the reopening.
         if self._reopen_task is not None:
             await asyncio.wait({self._reopen_task})  # each of its steps has a bound
         if self.end_message is not None or self.running is None:
@@ -344,6 +345,7 @@ class AgentLifecycle:
         The watch task stops before the process is ended, so that an intended end is not
         reported as a crash.
         """
+        # Order: what starts processes first, then what reports their end, then the process.
         try:
             reopening, self._reopen_task = self._reopen_task, None
             if reopening is not None and reopening is not asyncio.current_task():
@@ -387,6 +389,7 @@ class AgentLifecycle:
     async def _watch(self, running: RunningAgent) -> None:
         """Wait until the agent exits, and clean up after it."""
         await running.wait()
+        # While a session is reopened, its failure says more than the end of the process.
         if self._reopen_task is None:
             self._set_exited(running)
         await self._terminals.close()

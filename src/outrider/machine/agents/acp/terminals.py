@@ -115,6 +115,7 @@ class AgentTerminals:
     async def _close(self) -> None:
         if self._starting:
             await asyncio.wait(self._starting, timeout=_START_TIMEOUT)
+        # The agent may still release some of them: that must find nothing to end twice.
         terminals, self._open = self._open, {}  # at once: the agent may release them meanwhile
         await asyncio.gather(*(self._end(name, terminal) for name, terminal in terminals.items()))
 

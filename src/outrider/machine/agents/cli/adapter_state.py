@@ -59,6 +59,7 @@ class CliState(AdapterState):
 
     def set_process(self, pid: int) -> None:
         """Save the agent's first process: its start time identifies it if its pid is reused."""
+        # It may have ended already; then there is no process to find later.
         with contextlib.suppress(psutil.NoSuchProcess):
             started = repr(psutil.Process(pid).create_time())
             self.values |= {"pid": str(pid), "started": started}

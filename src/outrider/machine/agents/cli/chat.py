@@ -170,6 +170,7 @@ class RecordedChat(ChatSource):
         if message is None or self._delivered_text is not None or not self._has_read:
             return {}
         if is_turn_over:
+            # First the id, in case the transcript has the message: then it keeps its id.
             message.assign_id()
             message.drop()
             return {}
@@ -227,6 +228,7 @@ class RecordedChat(ChatSource):
 
         None for any other: what the transcript has of it is not the message that was sent.
         """
+        # The message that is being typed has left the queue only when it is accepted.
         if self._delivered_text is not None:
             return self._delivered_text
         queue = dict(self._journal.queue(self._record.id))
@@ -267,9 +269,11 @@ class ScreenChat(ChatSource):
         if snapshot == self._snapshot:
             return "read"
         shown, lines = await self._tmux.history(pane)
+        # History and screen are read by two commands of tmux: in between, the agent may draw.
         if not snapshot.ended and shown != snapshot.text:
             return "outdated"
         if snapshot.ended:
+            # What tmux writes into the window of a program that has ended.
             lines = [line for line in lines if not line.startswith(_DEAD)]
         rows = 0 if snapshot.ended else reading.rows
         is_typed = self._scrollback.read_turn(lines_above(lines, rows))

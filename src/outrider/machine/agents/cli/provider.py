@@ -75,6 +75,7 @@ class CliProvider(Provider):
             state.forget_conversation()
             self._journal.save_session(record)
             return await self.launch(record)
+        # Where the transcript is was decided at the first launch; the variables may have changed.
         environment = self._environment_of(record) | state.transcript_variables
         return await self._start(record, self.spec.resume_args, environment)
 
@@ -97,6 +98,7 @@ class CliProvider(Provider):
             try:
                 state.tmux_server = await self._tmux.server()
                 await adapter.wait_until_ready()
+            # Also if the launch is cancelled: its window would run on without a session.
             except BaseException:
                 await asyncio.shield(adapter.close())
                 raise

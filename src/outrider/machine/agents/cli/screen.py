@@ -46,6 +46,7 @@ class Question:
     def fingerprint(self) -> str:
         """Return a hash of the text and the options, which identify the question."""
         parts = [self.message, *(offer.option.label for offer in self.offers)]
+        # A screen can hold lone surrogates, which UTF-8 refuses.
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -91,6 +92,7 @@ class ScreenRules:
         Raises:
             PatternTimeout: a pattern takes too long on this screen.
         """
+        # Blank lines do not count: how many there are depends on the height of the window.
         lines = [line.rstrip() for line in text.split("\n")]
         nonblank = [line for line in lines if line]
         for rule, screen, title_pattern, dialog in self._rules:
@@ -108,6 +110,7 @@ class ScreenRules:
                 return Reading(rule.status, rule.name, error=error, rows=rows)
             drawn = "" if match is None else match.string[match.start() :]
             question = read_question(dialog, lines, tool=rule.tool, drawn=drawn)
+            # A dialog without its options is half drawn: other rules, or the next snapshot, decide.
             if question is not None:
                 return Reading(rule.status, rule.name, question)
         return Reading(None, None)
@@ -162,6 +165,8 @@ def _options(
     ]
     if not rows:
         return None
+    # An answered dialog may still be above the new one: the last list counts, which begins
+    # at its first key, or below a gap that no wrapped label explains.
     start = len(rows) - 1
     while start > 0 and rows[start - 1][1]["key"] != rows[start][1]["key"]:
         if rows[start][1]["key"] in {"1", "a"} or rows[start][0] - rows[start - 1][0] > _MAX_WRAP:

@@ -220,6 +220,7 @@ class Chats:
         window = self._monitor.window
         if self._monitor.end_message is not None or window is None or window.state != "there":
             return
+        # One read at a time: two would both take a new row for unknown, and add it twice.
         async with self._read_lock:
             rows = await window.call("read", kind)
             try:
@@ -295,6 +296,7 @@ async def write_message(
     Raises:
         WindowError: it does not appear there.
     """
+    # Expected before it is typed: a page may show the row at once.
     wanted = Guards(agent.guard_before, mark=GUARD).add(text)
     chat.expect(message_id, text)
     try:

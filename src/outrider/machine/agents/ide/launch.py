@@ -133,6 +133,7 @@ class Launch:
         await self._run(argv, {**environment, "TMPDIR": str(own)}, "browser.log")
 
     async def _run(self, argv: list[str], environment: Mapping[str, str], log: str) -> None:
+        # Shielded: a cancelled launch must know the program that it has started, to end it.
         start = asyncio.ensure_future(
             Program.start(argv, self._record.path, environment, self._state / log)
         )

@@ -175,6 +175,7 @@ class Panel:
             return self._absent(
                 now, f"Outrider cannot read the chat of {self.name}: {report.broken[:300]}"
             )
+        # Before the sign of work: pages keep their spinner while they ask.
         if report.question is not None:
             self._missing_since = self._sent_at = self._quiet_since = None
             return Judgement("waiting_approval", self._pending_action(report.question, now))
@@ -192,6 +193,7 @@ class Panel:
         if report.busy:
             self._missing_since = self._sent_at = self._quiet_since = None
             return Judgement("generating")
+        # Only now: an agent at work may hide its input.
         if not report.input:
             return self._absent(
                 now, f"The input of {self.name} is not where this version of Outrider looks for it"
@@ -199,6 +201,7 @@ class Panel:
         self._missing_since = None
         if self._sent_at is not None:
             return self._wait_for_answer(self._sent_at, now, report.error)
+        # A page may show no sign of work between two steps of one turn.
         if self._status == "generating":
             self._quiet_since = now if self._quiet_since is None else self._quiet_since
             if now < self._quiet_since + self._settle:
@@ -218,6 +221,7 @@ class Panel:
 
     def _absent(self, now: float, why: str) -> Judgement:
         self._missing_since = now if self._missing_since is None else self._missing_since
+        # The page is loading or redrawn: what was judged last holds until then.
         if now < self._missing_since + ABSENT_GRACE:
             pending = self.last.pending if self._status == "waiting_approval" else None
             return Judgement(
@@ -242,6 +246,8 @@ class Panel:
         ):
             self._end_question()
         self._question, self._question_absent_since = question.key, None
+        # The number of answers tells an equal question that is asked again from this one, and is
+        # stored: the id is the same after a restart.
         self._pending = PendingAction(
             id=derived_id(
                 "act", self._created_at, self._session_id, self.kind, question.key,

@@ -110,6 +110,7 @@ class IdeProvider(Provider):
         endpoint = f"http://127.0.0.1:{port}"
         if port is None or endpoint in self._endpoints:
             return None
+        # Two sessions in one window would type into each other's chat.
         self._endpoints.add(endpoint)  # before the first await: two launches must not adopt one IDE
         adopted = False
         try:

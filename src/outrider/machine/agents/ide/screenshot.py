@@ -68,6 +68,7 @@ async def _take(session: "CDPSession", width: int | None) -> Picture:
     data = await _capture(session, size, scale, "png")
     if len(data) <= PNG_LIMIT:
         return _picture("png", *_png_size(data), data)
+    # First worse, then smaller: text stays readable for longer.
     for smaller in _SMALLER:
         for quality in _QUALITIES:
             data = await _capture(session, size, scale * smaller, "jpeg", quality)

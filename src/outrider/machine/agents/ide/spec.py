@@ -1,6 +1,5 @@
 """The provider spec of an IDE: what its TOML file holds. See docs/ides.md."""
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -145,9 +144,8 @@ def decode_ide(path: Path, table: dict[str, Any]) -> tuple[IdeSpec, str]:
         raise ProviderFileError(path, f"script: {file.script!r} cannot be read: {error}") from error
 
 
-@cache
 def _built_in_fields() -> dict[str, dict[str, Any]]:
-    """Return the fields of the built-in files by type; reading them takes 10 ms."""
+    """Return the fields of the built-in files by type."""
     return {table.type: table.fields for table in read_tables([BUILT_IN_DIRECTORY])}
 
 

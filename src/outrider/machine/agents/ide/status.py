@@ -112,6 +112,7 @@ class StatusMonitor:
 
     async def stop(self) -> None:
         """Stop following; `on_change` is not called after that."""
+        # First: what is stopped below reports changes, which concern nobody any more.
         self._on_change = _ignore
         if self._watch_task is not None:
             self._watch_task.cancel()
@@ -163,6 +164,7 @@ class StatusMonitor:
                 return done()
             self._updated.clear()
             try:
+                # Judgements change with time alone, too: look again even without an update.
                 async with asyncio.timeout(min(left, 0.5)):
                     await self._updated.wait()
             except TimeoutError:
@@ -175,6 +177,7 @@ class StatusMonitor:
         window = self.window
         if window is not None and window.state == "there":
             self._lost_since = None
+            # Connected once: from now on a loss counts sooner than a slow first connection.
             self.grace = LOST_GRACE
             reports = window.reports()
             judged = [
@@ -203,6 +206,7 @@ class StatusMonitor:
             self._timer.cancel()
             self._timer = None
         due = [judgement.judge_at for judgement in judged if judgement.judge_at is not None]
+        # A little later than due: a timer that fires early would judge as before.
         if due and min(due) + 0.01 > now:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(due) - now + 0.01, self.refresh)

@@ -28,11 +28,13 @@ _COMMANDS: Final = ("command", "cmd")
 def call_tool(id_: str, name: str, arguments: Any, started_at: int, **fields: Any) -> Tool:
     """Return a tool call that has begun, by the name of its tool and its arguments."""
     given = _decoded(arguments)
+    # The same tool is `read_file`, `readFile` or `Read-File`, by agent and version.
     kind = _KIND_OF.get(name.replace("_", "").replace("-", "").lower(), "other")
     command = next((given[key] for key in _COMMANDS if given.get(key)), None)
     title = name
     if isinstance(command, list):
         words = [str(word) for word in command]
+        # Codex runs a line in a login shell: the line is what a person knows.
         title = words[-1] if words[1:2] == ["-lc"] else shlex.join(words)
     elif isinstance(command, str):
         title = command
