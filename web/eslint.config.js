@@ -10,7 +10,7 @@ export default defineConfig(
   { ignores: ["node_modules"] },
   { linterOptions: { reportUnusedDisableDirectives: "error" } },
   {
-    files: ["src/**/*.{ts,tsx}", "vite.config.ts"],
+    files: ["src/**/*.{ts,tsx}", "*.config.ts"],
     extends: [
       tseslint.configs.recommendedTypeChecked,
       reactHooks.configs.flat.recommended,

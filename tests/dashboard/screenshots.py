@@ -1,4 +1,5 @@
-"""Makes the pictures in docs/images/dashboard: each page on a phone and at a desk, light and dark.
+"""Makes the pictures in docs/images/dashboard: each page on a phone and at a desk, light and dark,
+and the kit (every component in every state) in three widths.
 
     make screenshots
 
@@ -10,11 +11,17 @@ import asyncio
 import base64
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
+from tests.dashboard.conftest import ROOT
 from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
 from tests.rig.browser import chromium
@@ -24,8 +31,9 @@ from tests.service.webhooks.receiver import Receiver, one_after_another, receivi
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
+FOLDER: Final = ROOT / "docs" / "images" / "dashboard"
 QUALITY: Final = 0.86
+KIT_WIDTHS: Final = (390, 820, 1440)
 
 _ENCODE: Final = """async ([data, quality]) => {
     const image = new Image();
@@ -146,8 +154,12 @@ async def _take(visitor: Visitor, encoder: Any, name: str, path: str) -> None:
     await visitor.page.locator("h1").first.wait_for()
     await visitor.page.wait_for_timeout(700)  # what is loaded when it is opened
     await visitor.page.locator(".animate-pulse").first.wait_for(state="detached")
-    picture = base64.b64encode(await visitor.page.screenshot()).decode()
-    encoded: str = await encoder.evaluate(_ENCODE, [picture, QUALITY])
+    await _save(encoder, name, await visitor.page.screenshot())
+
+
+async def _save(encoder: Any, name: str, picture: bytes) -> None:
+    data = base64.b64encode(picture).decode()
+    encoded: str = await encoder.evaluate(_ENCODE, [data, QUALITY])
     (FOLDER / f"{name}.webp").write_bytes(base64.b64decode(encoded))
 
 
@@ -167,9 +179,50 @@ def _scheme(name: str) -> Scheme:
     return "dark" if name == "dark" else "light"
 
 
+@contextmanager
+def _kit() -> Iterator[str]:
+    """Build the kit, which is no part of the dashboard, and serve it; give its address."""
+    command = [ROOT / "scripts" / "in-web", "npm", "run", "--silent", "build-kit"]
+    subprocess.run(command, check=True)
+    handler = partial(_QuietHandler, directory=str(ROOT / ".cache" / "kit"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/kit.html"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Leave the requests out of the output."""
+
+
+async def _take_kit(browser: "Browser", url: str) -> None:
+    encoder = await browser.new_page()
+    for width in KIT_WIDTHS:
+        for scheme in SCHEMES:
+            page = await browser.new_page(
+                viewport={"width": width, "height": 900},
+                color_scheme=_scheme(scheme),
+                reduced_motion="reduce",
+                locale="en-GB",
+                timezone_id="UTC",
+            )
+            await page.goto(url, wait_until="networkidle")
+            await page.wait_for_timeout(700)  # what is loaded when it is drawn, such as diffs
+            await _save(encoder, f"kit-{width}-{scheme}", await page.screenshot(full_page=True))
+            await page.close()
+
+
 async def main() -> None:
     """Make all pictures."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    async with chromium() as browser:
+        with _kit() as url:
+            await _take_kit(browser, url)
     with tempfile.TemporaryDirectory() as folder:
         async with chromium() as browser, receiving() as receiver, at_home(Path(folder)) as home:
             await _take_all(browser, home, await _furnish(home, receiver))

@@ -17,7 +17,7 @@ for (const name of ["idle", "busy"]) {
 
 function Kit() {
   return (
-    <main className="h-dvh overflow-y-auto p-4 sm:p-6">
+    <main className="p-4 sm:p-6">
       <h1 className="text-lg">Kit</h1>
       {Object.entries(STORIES).map(([component, states]) => (
         <section key={component} aria-label={component} className="mt-8 border-t border-line pt-3">

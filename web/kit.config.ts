@@ -1,0 +1,10 @@
+import { defineConfig, mergeConfig } from "vite";
+import config from "./vite.config.ts";
+
+const path = (relative: string) => new URL(relative, import.meta.url).pathname;
+
+/** The kit alone, for `make screenshots`: the dashboard's own build does not have it. */
+export default mergeConfig(
+  config,
+  defineConfig({ build: { outDir: path("../.cache/kit"), rolldownOptions: { input: path("./kit.html") } } }),
+);
