@@ -3,20 +3,24 @@
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import Browser
 
 from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.browser import chromium
 from tests.rig.stores import SQLite
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
 ROOT = Path(__file__).parents[2]
+MARKS = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_store,
+    pytest.mark.dashboard,
+    pytest.mark.timeout(600),
+]
+"""Of the tests of `make test-dashboard`."""
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +30,7 @@ def built() -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser(built: None) -> AsyncIterator["Browser"]:
+async def browser(built: None) -> AsyncIterator[Browser]:
     """A Chromium; each test has a context of its own in it."""
     async with chromium() as browser:
         from playwright.async_api import expect

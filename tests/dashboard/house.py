@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from outrider.contract.events import AgentEvent, EventName, QueueEntry
+from outrider.contract.events import AgentEvent, EventName
 from outrider.contract.frames import Change, Command, Event
 from outrider.contract.ids import new_id
 from outrider.contract.resources import (
@@ -231,10 +231,6 @@ class Desk:
         """Change the session, and report it as a machine agent does, with an event."""
         one = self.session = replace(self.session, **changes)
         await self._say(self._event(EventName.SESSION_UPDATED, session=one), Change(sessions=[one]))
-
-    async def reports_queue(self, *queue: QueueEntry) -> None:
-        """Report which messages wait now."""
-        await self._say(self._event(EventName.QUEUE_CHANGED, queue=list(queue)))
 
     def _event(self, name: EventName, **fields: Any) -> AgentEvent:
         return AgentEvent(

@@ -17,9 +17,10 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx
+from playwright.async_api import Browser
 
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.home import Home, at_home
@@ -27,9 +28,6 @@ from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, vis
 from tests.rig.browser import chromium
 from tests.rig.patience import eventually
 from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, says
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
 
 FOLDER: Final = ROOT / "docs" / "images" / "dashboard"
 QUALITY: Final = 0.86
@@ -163,7 +161,7 @@ async def _save(encoder: Any, name: str, picture: bytes) -> None:
     (FOLDER / f"{name}.webp").write_bytes(base64.b64decode(encoded))
 
 
-async def _take_all(browser: "Browser", home: Home, routes: dict[str, str]) -> None:
+async def _take_all(browser: Browser, home: Home, routes: dict[str, str]) -> None:
     encoder = await browser.new_page()
     for width in WIDTHS:
         for scheme in SCHEMES:
@@ -182,7 +180,7 @@ def _scheme(name: str) -> Scheme:
 @contextmanager
 def _kit() -> Iterator[str]:
     """Build the kit, which is no part of the dashboard, and serve it; give its address."""
-    command = [ROOT / "scripts" / "in-web", "npm", "run", "--silent", "build-kit"]
+    command = [str(ROOT / "scripts" / "in-web"), "npm", "run", "--silent", "build-kit"]
     subprocess.run(command, check=True)
     handler = partial(_QuietHandler, directory=str(ROOT / ".cache" / "kit"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -200,7 +198,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         """Leave the requests out of the output."""
 
 
-async def _take_kit(browser: "Browser", url: str) -> None:
+async def _take_kit(browser: Browser, url: str) -> None:
     encoder = await browser.new_page()
     for width in KIT_WIDTHS:
         for scheme in SCHEMES:

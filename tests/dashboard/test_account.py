@@ -1,13 +1,13 @@
 """The pages of what an account has: machines, webhooks, keys, logins, history; the base path."""
 
 import re
-from typing import TYPE_CHECKING
 
-import pytest
+from playwright.async_api import Browser, Locator, expect
 
 from outrider.contract.enrollment import EnrollRequest
 from outrider.service.accounts.enrollment import Enrollment
 from tests.conftest import StartSite
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import answer_all, furnished
 from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import eventually
@@ -16,18 +16,10 @@ from tests.rig.samples import session
 from tests.rig.site import Owner
 from tests.service.webhooks.receiver import receiving
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Locator
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 
-def row(visitor: Visitor, list_name: str, link: str) -> "Locator":
+def row(visitor: Visitor, list_name: str, link: str) -> Locator:
     """Return the row of a list with this link."""
     page = visitor.page
     rows = page.get_by_role("list", name=list_name, exact=True).get_by_role("listitem")
@@ -36,8 +28,6 @@ def row(visitor: Visitor, list_name: str, link: str) -> "Locator":
 
 async def confirms(visitor: Visitor, action: str) -> None:
     """Press the button of an action, and the one in the dialog, which repeats its word."""
-    from playwright.async_api import expect
-
     await visitor.page.get_by_role("button", name=action, exact=True).click()
     dialog = visitor.page.get_by_role("alertdialog")
     await dialog.get_by_role("button", name=action, exact=True).click()
@@ -52,11 +42,9 @@ async def actions_of(visitor: Visitor) -> list[str]:
 
 
 async def test_a_machine_connects_drops_and_is_disconnected(
-    start_site: StartSite, browser: "Browser", built: None
+    start_site: StartSite, browser: Browser, built: None
 ) -> None:
     """The dialog shows the commands, and then the machine; each state has its word in the row."""
-    from playwright.async_api import expect
-
     site = await start_site(grace_period=3600)
     owner = await person(site)
     async with signed_in(browser, owner) as visitor:
@@ -103,10 +91,8 @@ async def test_a_machine_connects_drops_and_is_disconnected(
 
 
 async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     async with receiving() as receiver, signed_in(browser, user) as visitor:
         client = await dashboard(user)
         body = {"url": receiver.url, "events": ["agent:error"]}
@@ -138,9 +124,7 @@ async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
         await expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
 
 
-async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_keys_logins_and_the_audit(user: Owner, browser: Browser) -> None:
     other = await dashboard(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -167,9 +151,7 @@ async def test_keys_logins_and_the_audit(user: Owner, browser: "Browser") -> Non
             await expect(shown).to_contain_text(action)
 
 
-async def test_the_password_is_changed(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_the_password_is_changed(user: Owner, browser: Browser) -> None:
     other = await dashboard(user)
     new = "another long password"
     async with signed_in(browser, user) as visitor:
@@ -187,9 +169,7 @@ async def test_the_password_is_changed(user: Owner, browser: "Browser") -> None:
         await visitor.log_in(user.email, new)
 
 
-async def test_the_search_of_the_history(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_the_search_of_the_history(user: Owner, browser: Browser) -> None:
     await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -204,10 +184,8 @@ async def test_the_search_of_the_history(user: Owner, browser: "Browser") -> Non
             await expect(ended).to_be_visible()
 
 
-async def test_a_device_is_rejected(user: Owner, browser: "Browser") -> None:
+async def test_a_device_is_rejected(user: Owner, browser: Browser) -> None:
     """The page shows the code, the machine and a warning before anything happens."""
-    from playwright.async_api import expect
-
     client = user.site.client()
     machine = {"hostname": "new-laptop", "platform": "linux"}
     asked = (await client.post("/api/v1/auth/device", json=machine)).json()
@@ -223,10 +201,8 @@ async def test_a_device_is_rejected(user: Owner, browser: "Browser") -> None:
     assert got.status_code == 400
 
 
-async def test_below_a_base_path(start_site: StartSite, browser: "Browser", built: None) -> None:
+async def test_below_a_base_path(start_site: StartSite, browser: Browser, built: None) -> None:
     """The login, pages, keys and the stream work where a proxy has the service below a path."""
-    from playwright.async_api import expect
-
     site = await start_site(base_path="/outrider")
     owner = await person(site)
     async with visiting(browser, site.url) as visitor:

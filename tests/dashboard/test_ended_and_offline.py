@@ -1,32 +1,21 @@
 """Pages of sessions that have ended, or whose machine is offline."""
 
-from typing import TYPE_CHECKING
+from playwright.async_api import Browser, expect
 
-import pytest
-
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import answer_all, disconnect
 from tests.dashboard.visitor import signed_in
 from tests.rig.samples import CHAT, session
 from tests.rig.site import Owner
 from tests.service.machines.test_session_history import STOPPED, ends
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 
 async def test_opening_an_ended_session_requests_nothing_that_it_has_not(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """Neither its status nor its queue, which would be refused."""
-    from playwright.async_api import expect
-
     one, other = session(title="Rename the module"), session(title="Another one")
     machine = await user.machine(one, other)
     chat = CHAT | {"state": "ended", "title": one.title, "sessionId": one.id, "resumable": True}
@@ -53,11 +42,7 @@ async def test_opening_an_ended_session_requests_nothing_that_it_has_not(
         await expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 
-async def test_a_session_that_ends_while_it_is_shown_says_so(
-    user: Owner, browser: "Browser"
-) -> None:
-    from playwright.async_api import expect
-
+async def test_a_session_that_ends_while_it_is_shown_says_so(user: Owner, browser: Browser) -> None:
     one = session(title="First")
     machine = await user.machine(one)
     answer_all(machine, one)
@@ -78,11 +63,9 @@ async def test_a_session_that_ends_while_it_is_shown_says_so(
 
 
 async def test_a_session_of_an_offline_machine_shows_what_is_known(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """Its title and status, and since when; what was typed stays."""
-    from playwright.async_api import expect
-
     one = session(title="First", status="error", error="The model is overloaded")
     machine = await user.machine(one, enrolled=await user.enrolls(nickname="workbench"))
     answer_all(machine, one)

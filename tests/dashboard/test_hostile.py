@@ -1,25 +1,19 @@
 """Hostile texts of machines and agents on every page: nothing runs, nothing loads, all fits."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.async_api import Browser, Page, expect
 
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.hostile import LINES, TEXTS, packed
 from tests.dashboard.house import answer_all, hostile_house
 from tests.dashboard.visitor import PHONE, Visitor, signed_in
 from tests.rig.samples import CHANGES, session
 from tests.rig.site import Owner
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 # What a text must not have become: elements that load, run, submit or lead somewhere.
 _INJECTED = """() => {
@@ -35,7 +29,7 @@ _INJECTED = """() => {
 }"""
 
 
-async def assert_harmless(visitor: Visitor, page: "Page") -> None:
+async def assert_harmless(visitor: Visitor, page: Page) -> None:
     """Check that no text has become anything but text, and that all of it fits."""
     found: Any = await page.evaluate(_INJECTED)
     assert found == []
@@ -43,9 +37,7 @@ async def assert_harmless(visitor: Visitor, page: "Page") -> None:
     assert visitor.faults == [], visitor.faults
 
 
-async def test_hostile_texts_of_machines_and_agents(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_hostile_texts_of_machines_and_agents(user: Owner, browser: Browser) -> None:
     await hostile_house(user, LINES, TEXTS)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -72,10 +64,8 @@ async def test_hostile_texts_of_machines_and_agents(user: Owner, browser: "Brows
 
 
 async def test_hostile_texts_on_the_pages_of_each_machine_and_session(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     house = await hostile_house(user, packed(LINES, 200), TEXTS)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -91,10 +81,8 @@ async def test_hostile_texts_on_the_pages_of_each_machine_and_session(
 
 
 async def test_hostile_texts_of_webhooks_devices_and_ended_sessions(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     house = await hostile_house(user, LINES, TEXTS)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -113,11 +101,9 @@ async def test_hostile_texts_of_webhooks_devices_and_ended_sessions(
 
 
 async def test_hostile_texts_in_a_chat_from_its_end_to_its_beginning(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """Each message, tool call and result, folded and unfolded."""
-    from playwright.async_api import expect
-
     house = await hostile_house(user, LINES[:1], TEXTS)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -160,10 +146,8 @@ async def _see_all(visitor: Visitor, chat: Any) -> None:
 
 @pytest.mark.parametrize("tab", ["changes", "files", "debug"])
 async def test_hostile_texts_in_the_other_views_of_a_session(
-    user: Owner, browser: "Browser", tab: str
+    user: Owner, browser: Browser, tab: str
 ) -> None:
-    from playwright.async_api import expect
-
     house = await hostile_house(user, LINES[:1], TEXTS)
     async with signed_in(browser, user, PHONE) as visitor:
         await visitor.page.goto(f"/sessions/{next(iter(house.targets.values()))}?tab={tab}")
@@ -172,12 +156,8 @@ async def test_hostile_texts_in_the_other_views_of_a_session(
         await assert_harmless(visitor, visitor.page)
 
 
-async def test_the_name_of_a_branch_shows_what_is_invisible(
-    user: Owner, browser: "Browser"
-) -> None:
+async def test_the_name_of_a_branch_shows_what_is_invisible(user: Owner, browser: Browser) -> None:
     """An agent chooses it, and git allows marks that change the direction of text."""
-    from playwright.async_api import expect
-
     one = session()
     machine = await user.machine(one)
     answer_all(machine, one, read_changes=CHANGES | {"branch": "fix-\u202eniam"})

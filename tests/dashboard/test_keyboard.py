@@ -1,26 +1,17 @@
 """The dashboard by keyboard alone: its own keys (docs/dashboard.md), Tab, and dialogs."""
 
 import re
-from typing import TYPE_CHECKING
 
-import pytest
 from msgspec.structs import replace
+from playwright.async_api import Browser, Locator, expect
 
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import desk, furnished, question
-from tests.dashboard.visitor import signed_in, visiting
-from tests.rig.people import PASSWORD
+from tests.dashboard.visitor import signed_in
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Locator
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 HAS_FOCUS_INSIDE = "element => element.contains(document.activeElement)"
 # Presses Ctrl+K when React has just added the navigation, before anything else can run.
@@ -33,25 +24,7 @@ PRESS_AT_ONCE = """
 """
 
 
-async def test_logging_in(user: Owner, browser: "Browser") -> None:
-    """The address has the focus; Tab goes to the password; Enter submits."""
-    from playwright.async_api import expect
-
-    async with visiting(browser, user.site.url) as visitor:
-        page = visitor.page
-        await page.goto("/login")
-        await expect(page.get_by_role("textbox", name="Email")).to_be_focused()
-        await page.keyboard.type(user.email)
-        await page.keyboard.press("Tab")
-        await expect(page.get_by_label("Password", exact=True)).to_be_focused()
-        await page.keyboard.type(PASSWORD)
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
-
-
-async def test_going_to_pages_and_in_lists(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_going_to_pages_and_in_lists(user: Owner, browser: Browser) -> None:
     await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -93,9 +66,7 @@ async def test_going_to_pages_and_in_lists(user: Owner, browser: "Browser") -> N
         await expect(heading).to_have_text("Fix the build")
 
 
-async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: Browser) -> None:
     await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -123,9 +94,7 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: "Browser"
         await expect(page.get_by_role("heading", level=1)).to_have_text("Write the changelog")
 
 
-async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: Browser) -> None:
     async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.add_init_script(PRESS_AT_ONCE)
@@ -133,10 +102,8 @@ async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: "Browser
         await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
 
 
-async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: "Browser") -> None:
+async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: Browser) -> None:
     """The arrows scroll a long list, also under a pointer that rests on it."""
-    from playwright.async_api import expect
-
     await user.machine(*(session(title=f"Chat {number}") for number in range(30)))
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -158,10 +125,8 @@ async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: "Brows
         await expect(page.get_by_role("combobox", name="Go to")).to_be_in_viewport(ratio=1)
 
 
-async def _assert_keeps_the_focus(dialog: "Locator") -> None:
+async def _assert_keeps_the_focus(dialog: Locator) -> None:
     """Press Tab more often than the dialog has elements, forwards and backwards."""
-    from playwright.async_api import expect
-
     await expect(dialog).to_be_visible()
     for key in ("Tab", "Shift+Tab"):
         for _ in range(12):
@@ -169,9 +134,7 @@ async def _assert_keeps_the_focus(dialog: "Locator") -> None:
             await dialog.page.wait_for_function(HAS_FOCUS_INSIDE, arg=await dialog.element_handle())
 
 
-async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: Browser) -> None:
     house = await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -192,10 +155,8 @@ async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: 
             await expect(opener).to_be_focused()
 
 
-async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
+async def test_answering_in_the_inbox(user: Owner, browser: Browser) -> None:
     """`j` selects the first card. What is not answered by the machine yet stays, disabled."""
-    from playwright.async_api import expect
-
     asked = question("Run `make`?")
     one = session(status="waiting_approval", title="First", pending_action=asked)
     async with (
@@ -210,6 +171,9 @@ async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
         await expect(card).to_contain_text("workbench")
         await page.keyboard.press("a")  # nothing is selected
         await page.keyboard.press("j")
+        await expect(card).to_be_focused()
+        await expect(page).to_have_url(re.compile(r"/inbox\?question=act_1$"))
+        await page.reload()
         await expect(card).to_be_focused()
         await page.keyboard.press("a")
         command = await machine.takes("resolve_action", action="approve")
@@ -230,33 +194,3 @@ async def test_answering_in_the_inbox(user: Owner, browser: "Browser") -> None:
         await machine.machine.answers(command)
         await expect(approve).to_have_count(0)
         assert machine.kept.empty()
-
-
-async def test_allowing_always_is_confirmed(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
-    one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
-    machine = await user.machine(one)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
-        await page.goto("/inbox")
-        more = page.get_by_role("button", name="More", exact=True)
-        for key in ("Escape", "Enter"):
-            await more.focus()
-            await page.keyboard.press("Enter")
-            item = page.get_by_role("menuitem", name="Allow always")
-            await expect(item).to_be_visible()
-            await item.press("Enter")
-            dialog = page.get_by_role("alertdialog")
-            confirm = dialog.get_by_role("button", name="Allow always", exact=True)
-            await expect(confirm).to_be_visible()
-            assert machine.received_nothing()
-            if key == "Enter":
-                await confirm.focus()
-            await page.keyboard.press(key)
-            await expect(dialog).to_have_count(0)
-            if key == "Escape":
-                await expect(more).to_be_focused()
-        command = await machine.takes("resolve_action", action="approve", optionId="always")
-        await machine.answers(command)
-        assert machine.received_nothing()

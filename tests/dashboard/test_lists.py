@@ -1,14 +1,15 @@
 """The pages outside of a session: where a person is, and what they come back to."""
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from playwright.async_api import Browser, expect
 
 from outrider.contract.errors import ErrorCode
 from outrider.contract.frames import Failure
 from outrider.contract.resources import Workspace, Worktree
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import answer_all, desk, disconnect, furnished
 from tests.dashboard.visitor import PHONE, WIDTHS, signed_in, visiting
 from tests.rig.machine import payload_of
@@ -17,25 +18,15 @@ from tests.rig.samples import LAUNCHED, MACHINE, session
 from tests.rig.site import Owner, Site
 from tests.service.machines.test_session_history import STOPPED, ends
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 SCROLLED = "document.querySelector('[data-page]').scrollTop"
 COLOUR = "element => getComputedStyle(element).color"
 
 
 async def test_on_a_phone_the_tab_of_the_page_has_a_colour_of_its_own(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     await furnished(user)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -47,11 +38,9 @@ async def test_on_a_phone_the_tab_of_the_page_has_a_colour_of_its_own(
 
 
 async def test_a_tab_of_an_earlier_user_shows_what_the_present_one_may_see(
-    site: Site, browser: "Browser", built: None
+    site: Site, browser: Browser, built: None
 ) -> None:
     """The browser has one login for all tabs: the second one replaces the first."""
-    from playwright.async_api import expect
-
     async with site.visit(), visiting(browser, site.url) as visitor:
         first, second = await person(site), await person(site)
         await first.machine(session(title="Of the first"))
@@ -72,11 +61,9 @@ async def test_a_tab_of_an_earlier_user_shows_what_the_present_one_may_see(
 
 
 async def test_back_from_a_session_is_where_the_list_was_left(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """By the browser's button, and by the page's own."""
-    from playwright.async_api import expect
-
     sessions = [session(title=f"Chat {number}", status="idle") for number in range(60)]
     machine = await user.machine(*sessions)
     answer_all(machine, sessions[40])
@@ -110,9 +97,7 @@ async def test_back_from_a_session_is_where_the_list_was_left(
 
 
 @pytest.mark.parametrize("width", [768, 900, 1023])
-async def test_a_title_is_the_last_to_be_cut(user: Owner, browser: "Browser", width: int) -> None:
-    from playwright.async_api import expect
-
+async def test_a_title_is_the_last_to_be_cut(user: Owner, browser: Browser, width: int) -> None:
     error = "The model is overloaded, and says so at some length in one sentence"
     one = session(title="Update the lock file", status="error", error=error)
     await user.machine(one, enrolled=await user.enrolls(nickname="a machine with a long name"))
@@ -127,10 +112,8 @@ async def test_a_title_is_the_last_to_be_cut(user: Owner, browser: "Browser", wi
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_the_load_of_a_machine_is_shown_for_its_processors_while_it_is_online(
-    user: Owner, browser: "Browser", width: int
+    user: Owner, browser: Browser, width: int
 ) -> None:
-    from playwright.async_api import expect
-
     busy = replace(MACHINE, cpus=2, loadavg=[7.5, 3.0, 1.0])
     await user.machine(machine=busy, enrolled=await user.enrolls(nickname="busy"))
     gone = await user.machine(machine=busy, enrolled=await user.enrolls(nickname="gone"))
@@ -147,11 +130,9 @@ async def test_the_load_of_a_machine_is_shown_for_its_processors_while_it_is_onl
 
 
 async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """The directory has the focus first; a directory in which an agent worked can be chosen."""
-    from playwright.async_api import expect
-
     in_tree = Workspace(path="/srv/billing.worktrees/old", name="old")
     tree = Worktree(branch="old", path=in_tree.path, created=True)
     one = session(title="Earlier", workspace=in_tree, worktree=tree)
@@ -180,9 +161,7 @@ async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
         await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
 
 
-async def test_stop_offers_to_remove_the_worktree(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_stop_offers_to_remove_the_worktree(user: Owner, browser: Browser) -> None:
     place = Workspace(path="/srv/billing.worktrees/topic", name="topic")
     tree = Worktree(branch="topic", path=place.path, created=True)
     one = session(title="In a worktree", workspace=place, worktree=tree)
@@ -205,10 +184,8 @@ async def test_stop_offers_to_remove_the_worktree(user: Owner, browser: "Browser
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
-    user: Owner, browser: "Browser", width: int
+    user: Owner, browser: Browser, width: int
 ) -> None:
-    from playwright.async_api import expect
-
     path = "/srv/billing.worktrees/topic"
     title = "Find out why it fails"
     place = {
@@ -243,9 +220,7 @@ async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
         await expect(row.get_by_role("button", name="Remove worktree")).to_have_count(0)
 
 
-async def test_a_phone_opens_the_switcher_from_its_menu(user: Owner, browser: "Browser") -> None:
-    from playwright.async_api import expect
-
+async def test_a_phone_opens_the_switcher_from_its_menu(user: Owner, browser: Browser) -> None:
     await furnished(user)
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
@@ -258,11 +233,9 @@ async def test_a_phone_opens_the_switcher_from_its_menu(user: Owner, browser: "B
 
 
 async def test_on_a_phone_a_webhook_of_chosen_events_can_be_created(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """The button is in view, however many events are listed above it."""
-    from playwright.async_api import expect
-
     async with signed_in(browser, user, PHONE) as visitor:
         page = visitor.page
         await page.goto("/webhooks")

@@ -3,17 +3,14 @@
 import re
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.async_api import Browser, expect
 
 from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PHONE, visiting
 from tests.rig.stores import SQLite
 from tests.servers.server import reserve_ports
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -22,10 +19,8 @@ pytestmark = [
 ]
 
 
-async def test_a_queue_and_an_interrupt(home: Home, browser: "Browser") -> None:
+async def test_a_queue_and_an_interrupt(home: Home, browser: Browser) -> None:
     """While the agent works, Enter queues; a queued message can be taken back."""
-    from playwright.async_api import expect
-
     target = await home.launch("Queue and interrupt")
     async with visiting(browser, home.up.url, PHONE) as visitor:
         await visitor.log_in(home.email, home.password)
@@ -67,10 +62,8 @@ async def test_a_queue_and_an_interrupt(home: Home, browser: "Browser") -> None:
 
 
 async def test_a_question_that_is_answered_elsewhere_leaves_every_page(
-    home: Home, browser: "Browser"
+    home: Home, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     target = await home.launch("Answered elsewhere")
     async with visiting(browser, home.up.url) as visitor:
         await visitor.log_in(home.email, home.password)
@@ -88,10 +81,8 @@ async def test_a_question_that_is_answered_elsewhere_leaves_every_page(
         await expect(session.get_by_role("log", name="Chat")).to_contain_text("Rejected.")
 
 
-async def test_an_ended_session_is_resumed(home: Home, browser: "Browser") -> None:
+async def test_an_ended_session_is_resumed(home: Home, browser: Browser) -> None:
     """Its chat stays while it has ended, and goes on afterwards."""
-    from playwright.async_api import expect
-
     target = await home.launch("Stop and resume")
     async with visiting(browser, home.up.url) as visitor:
         await visitor.log_in(home.email, home.password)
@@ -118,10 +109,8 @@ async def test_an_ended_session_is_resumed(home: Home, browser: "Browser") -> No
 
 
 async def test_a_service_that_is_killed_and_started_again(
-    tmp_path: Path, sqlite: SQLite, browser: "Browser"
+    tmp_path: Path, sqlite: SQLite, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     sqlite.migrated(tmp_path / "data")
     port, release = reserve_ports()
     try:

@@ -3,17 +3,14 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.async_api import Browser, expect
 
 from tests.dashboard.home import Home
 from tests.dashboard.visitor import WIDTHS, Visitor, visiting
 from tests.rig.patience import eventually
 from tests.service.webhooks.receiver import receiving
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
 
@@ -25,7 +22,7 @@ def repository(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_the_main_way(home: Home, browser: "Browser", width: int) -> None:
+async def test_the_main_way(home: Home, browser: Browser, width: int) -> None:
     async with visiting(browser, home.up.url, width) as visitor:
         await _logs_in(visitor, home)
         await _launches_chats_and_approves(visitor, repository(home.folder / f"project-{width}"))
@@ -36,8 +33,6 @@ async def test_the_main_way(home: Home, browser: "Browser", width: int) -> None:
 
 async def _logs_in(visitor: Visitor, home: Home) -> None:
     """A wrong password first; then the page that was asked for."""
-    from playwright.async_api import expect
-
     page = visitor.page
     await page.goto("/machines")
     await expect(page).to_have_url(re.compile(r"/login\?next="))
@@ -52,8 +47,6 @@ async def _logs_in(visitor: Visitor, home: Home) -> None:
 
 
 async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
-    from playwright.async_api import expect
-
     page = visitor.page
     await page.get_by_role("navigation").get_by_role("link", name="Sessions").click()
     await page.get_by_role("button", name="Launch", exact=True).click()
@@ -94,8 +87,6 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
 
 
 async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
-    from playwright.async_api import expect
-
     page = visitor.page
     await page.goto("/machines")
     online = page.get_by_role("listitem").filter(has=page.get_by_text("online", exact=True))
@@ -118,8 +109,6 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
 
 
 async def _creates_a_webhook(visitor: Visitor) -> None:
-    from playwright.async_api import expect
-
     page = visitor.page
     async with receiving() as receiver:
         await page.goto("/webhooks")
@@ -146,8 +135,6 @@ async def _creates_a_webhook(visitor: Visitor) -> None:
 
 async def _approves_a_device(visitor: Visitor, home: Home, hostname: str) -> None:
     """The machine asks for a code; the person enters it; the machine gets its token."""
-    from playwright.async_api import expect
-
     page = visitor.page
     api = f"{home.up.url}/api/v1/auth/device"
     machine = {"hostname": hostname, "platform": "linux"}

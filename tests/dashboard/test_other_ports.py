@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.async_api import Browser, Page
 
 from outrider.service.accounts.password_resets import new_link
 from outrider.service.http.session_cookie import COOKIE
@@ -13,9 +13,6 @@ from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.errors import assert_error
 from tests.rig.people import PASSWORD, V1, logged_in
 from tests.rig.site import Owner
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -65,7 +62,7 @@ async def other_server() -> AsyncIterator[OtherServer]:
 
 
 @asynccontextmanager
-async def new_page(browser: "Browser", owner: Owner) -> AsyncIterator["Page"]:
+async def new_page(browser: Browser, owner: Owner) -> AsyncIterator[Page]:
     """Open a page in a browser of its own, which has nothing in its storage yet."""
     context = await browser.new_context(base_url=owner.site.url)
     context.set_default_timeout(PATIENCE_MS)
@@ -75,20 +72,20 @@ async def new_page(browser: "Browser", owner: Owner) -> AsyncIterator["Page"]:
         await context.close()
 
 
-async def log_in(page: "Page", owner: Owner) -> None:
+async def log_in(page: Page, owner: Owner) -> None:
     """Fill in the form of the page that asks to log in."""
     await page.get_by_role("textbox", name="Email", exact=True).fill(owner.email)
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
     await page.get_by_label("Password", exact=True).press("Enter")
 
 
-async def shows(page: "Page", heading: str) -> None:
+async def shows(page: Page, heading: str) -> None:
     """Wait until the page has this heading."""
     await page.get_by_role("heading", level=1, name=heading, exact=True).wait_for()
 
 
 async def test_a_link_to_another_port_gives_it_a_cookie_that_is_worth_nothing(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     site = user.site
     async with new_page(browser, user) as page, other_server() as other:
@@ -121,7 +118,7 @@ async def test_a_link_to_another_port_gives_it_a_cookie_that_is_worth_nothing(
         await shows(page, "Account")
 
 
-async def test_cookies_of_another_port_lock_nobody_out(user: Owner, browser: "Browser") -> None:
+async def test_cookies_of_another_port_lock_nobody_out(user: Owner, browser: Browser) -> None:
     async with new_page(browser, user) as page, other_server() as other:
         other.sets = [
             f"{COOKIE}=x; Path=/api",
@@ -137,7 +134,7 @@ async def test_cookies_of_another_port_lock_nobody_out(user: Owner, browser: "Br
 
 
 async def test_without_its_storage_a_page_asks_to_log_in_once(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     async with new_page(browser, user) as page:
         await page.goto("/login")
@@ -157,7 +154,7 @@ async def test_without_its_storage_a_page_asks_to_log_in_once(
 
 
 async def test_a_browser_without_storage_stays_logged_in_until_a_reload(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     async with new_page(browser, user) as page:
         await page.add_init_script(
@@ -173,7 +170,7 @@ async def test_a_browser_without_storage_stays_logged_in_until_a_reload(
 
 
 async def test_the_token_of_a_password_link_leaves_the_address_at_once(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     link = await new_link(user.site.database, (await logged_in(user)).user.id, user.site.url)
     async with new_page(browser, user) as page:

@@ -3,27 +3,20 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.async_api import Browser, Page, expect
 
 from outrider.contract.ids import new_id
-from tests.dashboard.conftest import ROOT
+from tests.dashboard.conftest import MARKS, ROOT
 from tests.dashboard.house import furnished
 from tests.dashboard.names import LOGGED_OUT, ROUTES, Name, address
 from tests.dashboard.visitor import SCHEMES, WIDTHS, Scheme, Visitor, signed_in, visiting
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 CACHE = ROOT / ".cache"
 # Agents choose the levels of the headings in their messages.
@@ -44,7 +37,7 @@ def axe() -> str:
     return (CACHE / "axe" / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
-async def assert_accessible(page: "Page", axe: str) -> None:
+async def assert_accessible(page: Page, axe: str) -> None:
     """Check the page as it is with axe."""
     await page.evaluate(axe)
     found: Any = await page.evaluate(RUN_AXE)
@@ -52,8 +45,6 @@ async def assert_accessible(page: "Page", axe: str) -> None:
 
 
 async def _looks_right(visitor: Visitor, path: str, names: list[Name], axe: str) -> None:
-    from playwright.async_api import expect
-
     page = visitor.page
     await page.goto(path)
     for role, name in names:
@@ -67,7 +58,7 @@ async def _looks_right(visitor: Visitor, path: str, names: list[Name], axe: str)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_each_page(
-    user: Owner, browser: "Browser", axe: str, width: int, scheme: Scheme
+    user: Owner, browser: Browser, axe: str, width: int, scheme: Scheme
 ) -> None:
     house = await furnished(user)
     async with visiting(browser, user.site.url, width, scheme) as visitor:
@@ -86,7 +77,7 @@ async def test_each_route_of_the_dashboard_is_among_them() -> None:
     assert [one for one in patterns if not any(re.fullmatch(one, path) for path in tested)] == []
 
 
-async def test_an_account_without_anything(user: Owner, browser: "Browser", axe: str) -> None:
+async def test_an_account_without_anything(user: Owner, browser: Browser, axe: str) -> None:
     """Every empty state says what to do, and can be read by everybody."""
     async with signed_in(browser, user) as visitor:
         for path, name in (
@@ -102,11 +93,9 @@ async def test_an_account_without_anything(user: Owner, browser: "Browser", axe:
 
 
 async def test_each_row_has_one_status_with_the_words_of_the_api(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
     """The most urgent first; a machine that is offline stays listed."""
-    from playwright.async_api import expect
-
     await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page
@@ -129,10 +118,8 @@ async def test_each_row_has_one_status_with_the_words_of_the_api(
             await expect(row.get_by_role("status")).to_have_text(word)
 
 
-async def test_the_filters_of_the_sessions(user: Owner, browser: "Browser") -> None:
+async def test_the_filters_of_the_sessions(user: Owner, browser: Browser) -> None:
     """By title, type, directory and machine; by status, with the API's words."""
-    from playwright.async_api import expect
-
     await furnished(user)
     async with signed_in(browser, user) as visitor:
         page = visitor.page

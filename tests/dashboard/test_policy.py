@@ -1,24 +1,18 @@
 """The Content-Security-Policy of every HTML answer, and that nothing else is served."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from playwright.async_api import Browser, expect
 
 from outrider.service.http import dashboard
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import furnished
 from tests.dashboard.names import ROUTES, address
 from tests.dashboard.visitor import signed_in
 from tests.rig.site import Owner, Site
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 _IDS: Final = {"daemonId": "m", "targetId": "m:session:s", "webhookId": "w"}
 
@@ -49,10 +43,8 @@ async def test_what_is_not_there(site: Site, built: None) -> None:
     assert unknown.json()["error"]
 
 
-async def test_what_a_page_loads(user: Owner, browser: "Browser") -> None:
+async def test_what_a_page_loads(user: Owner, browser: Browser) -> None:
     """Compressed, cacheable, at most 204,800 bytes at first; the terminal only when opened."""
-    from playwright.async_api import expect
-
     house = await furnished(user)
     async with signed_in(browser, user) as visitor:
         loaded: dict[str, int] = {}

@@ -1,36 +1,26 @@
 """Live terminals: what is typed before they have connected, and what a hostile machine sends."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
-import pytest
+from playwright.async_api import Browser, WebSocketRoute, expect
 
+from tests.dashboard.conftest import MARKS
 from tests.dashboard.house import desk
 from tests.dashboard.visitor import signed_in
 from tests.rig.patience import eventually
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, WebSocketRoute
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.one_store,
-    pytest.mark.dashboard,
-    pytest.mark.timeout(600),
-]
+pytestmark = MARKS
 
 
 async def test_what_is_typed_while_a_terminal_connects_is_sent_when_it_has(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     connects = asyncio.Event()
     received: list[str | bytes] = []
 
-    async def serve(socket: "WebSocketRoute") -> None:
+    async def serve(socket: WebSocketRoute) -> None:
         socket.on_message(lambda data: received.append(data))  # noqa: PLW0108  # no builtin
         await connects.wait()
 
@@ -49,13 +39,11 @@ async def test_what_is_typed_while_a_terminal_connects_is_sent_when_it_has(
 
 
 async def test_a_sequence_that_repeats_without_end_does_not_stop_the_page(
-    user: Owner, browser: "Browser"
+    user: Owner, browser: Browser
 ) -> None:
-    from playwright.async_api import expect
-
     endless = "".join(f"\x1b[2147483647{final}" for final in "LMSTb")
 
-    async def serve(socket: "WebSocketRoute") -> None:
+    async def serve(socket: WebSocketRoute) -> None:
         socket.send(f"first{endless} and after it".encode())
 
     async with (

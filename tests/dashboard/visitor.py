@@ -2,16 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
+
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
 
 from tests.rig.browser import log_in, page_storage
 from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
 
 PATIENCE_MS: Final = 2000 * PATIENCE
 """Within which a page shows what it has to: a browser on a busy machine is slow."""
@@ -56,7 +55,7 @@ class Visitor:
             break its policy, fail, or write to the console.
     """
 
-    def __init__(self, context: "BrowserContext", page: "Page", url: str) -> None:
+    def __init__(self, context: BrowserContext, page: Page, url: str) -> None:
         self.context = context
         self.page = page
         self.url = url
@@ -68,7 +67,7 @@ class Visitor:
         context.on("weberror", lambda error: self.faults.append(f"uncaught: {error.error}"))
         self._watch(page)
 
-    async def tab(self, path: str) -> "Page":
+    async def tab(self, path: str) -> Page:
         """Open another tab."""
         page = await self.context.new_page()
         await page.goto(path)
@@ -90,11 +89,11 @@ class Visitor:
         wide = await self.page.evaluate(_OVERFLOW)
         assert wide == [], wide
 
-    def _watch(self, page: "Page") -> None:
+    def _watch(self, page: Page) -> None:
         page.on("websocket", lambda socket: self._check(socket.url))
         page.on("dialog", self._dismiss)
 
-    async def _dismiss(self, dialog: "Dialog") -> None:
+    async def _dismiss(self, dialog: Dialog) -> None:
         self.faults.append(f"a dialog opened: {dialog.message}")
         await dialog.dismiss()
 
@@ -103,7 +102,7 @@ class Visitor:
         if parts.netloc != self._origin and parts.scheme not in {"data", "blob", "about"}:
             self.faults.append(f"a request to {url}")
 
-    def _listen(self, message: "ConsoleMessage") -> None:
+    def _listen(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not any(
             text in message.text for text in _EXPECTED
         ):
@@ -112,7 +111,7 @@ class Visitor:
 
 @asynccontextmanager
 async def visiting(
-    browser: "Browser", url: str, width: int = DESK, scheme: Scheme = "light"
+    browser: Browser, url: str, width: int = DESK, scheme: Scheme = "light"
 ) -> AsyncIterator[Visitor]:
     """Give a person with a browser of their own, on a phone or at a desk.
 
@@ -143,7 +142,7 @@ async def visiting(
 
 
 @asynccontextmanager
-async def signed_in(browser: "Browser", owner: Owner, width: int = DESK) -> AsyncIterator[Visitor]:
+async def signed_in(browser: Browser, owner: Owner, width: int = DESK) -> AsyncIterator[Visitor]:
     """Give the account's user with a browser in which they are logged in; see `visiting`."""
     async with visiting(browser, owner.site.url, width) as visitor:
         await visitor.log_in(owner.email, PASSWORD)

@@ -9,7 +9,7 @@ const key = () => `outrider:page-secret:${new URL(document.baseURI).pathname}`;
 /** Used where the browser has no storage: until the page is loaded again. */
 let unsaved: string | undefined;
 
-export function pageSecret(): string {
+function pageSecret(): string {
   try {
     const saved = localStorage.getItem(key());
     if (saved) return saved;

@@ -4,7 +4,7 @@ import { pageFetch } from "@/api/page-secret";
 
 const REQUEST: RequestInit = { credentials: "same-origin", cache: "no-store" };
 
-export interface StreamEvents {
+interface StreamEvents {
   frame(frame: Frame): void;
   /** Called when the stream is open (`stream:ready` was read) and when it is lost. */
   state(live: boolean): void;
@@ -12,7 +12,7 @@ export interface StreamEvents {
   unauthorized(): void;
 }
 
-export interface StreamOptions {
+interface StreamOptions {
   url: string;
   /** The cursor to resume after; kept up to date. */
   cursor: string | undefined;

@@ -1,7 +1,7 @@
 import type { ActionOption } from "@/api/client";
 
 /** How a question can be answered: by Approve, Reject and further options, or by each option's own label. */
-export type Choices =
+type Choices =
   | { kind: "approval"; approve: ActionOption; reject: ActionOption; more: ActionOption[] }
   | { kind: "choice"; options: ActionOption[] };
 

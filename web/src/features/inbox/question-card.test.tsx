@@ -4,6 +4,7 @@ import { beforeEach, expect, test, vi } from "vitest";
 import { refusal, service, show } from "@/kit/render";
 import { DATABASE_OPTIONS, PATCH, question } from "@/kit/samples";
 import { Question } from "@/kit/stories";
+import { SessionQuestion } from "./question-card";
 
 const button = (name: string) => screen.getByRole("button", { name });
 const answers = (taken: { body: unknown }[]) => taken.map(({ body }) => body);
@@ -30,6 +31,19 @@ test("a question with several choices offers each by its label, and nothing that
     "4Stop and think",
   ]);
   await person.click(button("SQLite"));
+  expect(answers(taken)).toEqual([{ action: "approve", optionId: "lite", actionId: "act_1" }]);
+});
+
+test("keys choose an option by its number, and say so where they cannot approve or reject", async () => {
+  const { taken } = service({ "POST approve": () => ({ success: true }) });
+  const action = question({ options: DATABASE_OPTIONS });
+  const person = show(
+    <SessionQuestion targetId="m:session:s" action={action} name="Demo agent" onElsewhere={() => {}} />,
+  );
+  button("SQLite").focus();
+  await person.keyboard("a");
+  expect((await screen.findByRole("alert")).textContent).toContain("Press the number of one");
+  await person.keyboard("2");
   expect(answers(taken)).toEqual([{ action: "approve", optionId: "lite", actionId: "act_1" }]);
 });
 

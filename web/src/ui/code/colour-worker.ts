@@ -1,7 +1,8 @@
 /** The worker that colours code and marks the changes of lines: hostile text would stop the page itself. */
-import { createLowlight } from "lowlight";
+import dockerfile from "highlight.js/lib/languages/dockerfile";
+import scala from "highlight.js/lib/languages/scala";
+import { common, createLowlight } from "lowlight";
 import type { HunkData, HunkTokens } from "react-diff-view";
-import { GRAMMARS } from "./grammars";
 import type { Language } from "./languages";
 
 export interface ColourRequest {
@@ -22,12 +23,11 @@ export interface Node {
 /** The time limit begins with `started`: until then, files are loaded. */
 export type ColourResponse = { started: true } | { tree: Node[] } | { tokens: HunkTokens } | { failed: true };
 
-const lowlight = createLowlight();
+const lowlight = createLowlight({ ...common, dockerfile, scala });
 const respond = (response: ColourResponse) => postMessage(response);
 
 async function colour({ language, text, hunks }: ColourRequest): Promise<void> {
   try {
-    if (language && !lowlight.registered(language)) lowlight.register(language, (await GRAMMARS[language]()).default);
     if (hunks) {
       const { markEdits, tokenize } = await import("react-diff-view");
       respond({ started: true });

@@ -94,7 +94,7 @@ export function chatItems(messages: readonly Message[], drafts: readonly Draft[]
 }
 
 /** What a tool call is about, for one line, and its input as text. */
-export interface Call {
+interface Call {
   id: string | undefined;
   name: string;
   summary: string;

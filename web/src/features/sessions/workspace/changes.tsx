@@ -152,7 +152,7 @@ export default function Changes({ targetId, status, base, file }: ChangesProps) 
                   (changed.path === file ||
                     (changes.files.length <= OPEN_FILES && changed.additions + changed.deletions <= OPEN_LINES))
                 }
-                selected={changed.path === file}
+                selected={all === undefined && changed.path === file}
                 onToggle={(open) => void show({ file: open ? changed.path : undefined })}
               />
             ))}
@@ -184,7 +184,7 @@ interface FileProps {
   patch: string | undefined;
   truncated: boolean;
   open: boolean;
-  /** Whether it is the one that the address names. */
+  /** Whether it is the one that the address names; it is scrolled to. */
   selected: boolean;
   onToggle: (open: boolean) => void;
 }
