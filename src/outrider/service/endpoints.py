@@ -15,14 +15,12 @@ from outrider.service.events import endpoints as events
 from outrider.service.http.endpoint import BoundEndpoint, Endpoint, bind
 from outrider.service.http.long_polls import LongPolls
 from outrider.service.machines import endpoints as daemons
-from outrider.service.machines import history_endpoints as session_history
 from outrider.service.machines.sockets import MachineSockets
 from outrider.service.terminals import endpoints as terminal_sockets
 from outrider.service.webhooks import endpoints as webhooks
 
 ENDPOINTS: list[Endpoint[Any]] = [
     *daemons.ENDPOINTS,
-    *session_history.ENDPOINTS,
     *shortcuts.ENDPOINTS,
     *waiting.ENDPOINTS,
     *terminal_sockets.ENDPOINTS,
@@ -49,12 +47,11 @@ def bound_endpoints(
     return [
         *bind(
             daemons.ENDPOINTS,
-            daemons.DaemonServices(dispatcher=dispatcher, presence=fleet.presence, sockets=sockets),
-        ),
-        *bind(
-            session_history.ENDPOINTS,
-            session_history.SessionHistoryServices(
-                dispatcher=dispatcher, history=fleet.session_history
+            daemons.DaemonServices(
+                dispatcher=dispatcher,
+                presence=fleet.presence,
+                sockets=sockets,
+                history=fleet.session_history,
             ),
         ),
         *bind(shortcuts.ENDPOINTS, dispatcher),

@@ -1,6 +1,6 @@
 """The machines: their sockets, their presence, and commands to them.
 
-    endpoints        `/daemons`; `history_endpoints` the sessions of an account and of a machine
+    endpoints        `/daemons`, and the sessions of an account and of a machine
     gateway          authenticates a machine's socket, answers its hello, handles its frames
     connection       this node's end of one socket; `sockets` closes and moves them
     handshakes       limits on connections of machines

@@ -1,4 +1,4 @@
-"""Machines: list them, read their state, command them, run commands in their terminals.
+"""Machines: list them and their sessions, read their state, command them, use their terminals.
 
 `POST …/command` takes every public command, and is the only way to get a screenshot. The commands
 to one agent have endpoints of their own in `agents/`, live terminals in `terminals/`.
@@ -28,6 +28,7 @@ from outrider.contract.commands import (
     NamesSession,
     Picture,
     ReadChat,
+    RemoveWorktree,
     ResolveAction,
     Resolved,
     Screenshot,
@@ -38,21 +39,29 @@ from outrider.contract.commands import (
     TerminalClosed,
     TerminalList,
     TerminalOutput,
+    WorktreeRemoved,
 )
 from outrider.contract.errors import bad_request, not_found
 from outrider.contract.outcomes import Done
-from outrider.contract.resources import Approval, ApprovalList, DaemonList, DaemonStatus
+from outrider.contract.resources import (
+    Approval,
+    ApprovalList,
+    DaemonList,
+    DaemonStatus,
+    SessionPage,
+)
 from outrider.contract.sizes import count_within, json_bytes
 from outrider.contract.structs import Wire
 from outrider.contract.text import EXPLANATIONS, NO_NUL, TERMINAL_NAME
 from outrider.service.accounts.principal import Scope
 from outrider.service.agents.endpoints import answer_of
-from outrider.service.agents.targets import check_machine, names_as_sent
+from outrider.service.agents.targets import aim, check_machine, names_as_sent
 from outrider.service.http.endpoint import Call, Endpoint
 from outrider.service.http.request_body import decode_body, fields_as_sent
 from outrider.service.machines import views
 from outrider.service.machines.dispatch import Dispatcher
 from outrider.service.machines.presence import Presence
+from outrider.service.machines.session_history import SessionHistory
 from outrider.service.machines.sockets import MachineSockets
 
 
@@ -136,6 +145,7 @@ class DaemonServices:
     dispatcher: Dispatcher
     presence: Presence
     sockets: MachineSockets
+    history: SessionHistory
 
 
 class DaemonsQuery(Wire, kw_only=True):
@@ -150,6 +160,26 @@ class ApprovalsQuery(Wire, kw_only=True):
 
     after: Annotated[str, Meta(max_length=512, pattern=NO_NUL)] | None = None
     """The `cursor` of a page: only the questions behind it."""
+
+
+class MachineSessionsQuery(Wire, kw_only=True):
+    """Which sessions of a machine."""
+
+    state: Literal["running", "ended"] | None = None
+    """Only those that run, or that have ended. Without it, both."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    """How many sessions, at most."""
+    before: Annotated[str, Meta(min_length=1, max_length=512, pattern=NO_NUL)] | None = None
+    """The `cursor` of a page, or the id of a session: only those behind it, launched earlier."""
+
+
+class SessionsQuery(MachineSessionsQuery, kw_only=True):
+    """Which sessions of the account."""
+
+    q: Annotated[str, Meta(max_length=200, pattern=NO_NUL)] | None = None
+    """Text that the title, the directory, the type or the machine's name has; case is ignored. Or a
+    session's id.
+    """
 
 
 async def list_daemons(services: DaemonServices, call: Call) -> DaemonList:
@@ -219,9 +249,15 @@ async def command(services: DaemonServices, call: Call) -> bytes:
     with fields_as_sent(names, "payload"):
         if isinstance(request_of_kind, NamesSession):
             await check_machine(services.dispatcher, call.account_id, machine, request_of_kind)
-        return await services.dispatcher.call(
-            call.account_id, machine, kind, payload, call.client_gone
-        )
+        return await _send(services, call, kind, payload)
+
+
+async def _send(services: DaemonServices, call: Call, kind: CommandType, payload: bytes) -> bytes:
+    """Send a command to the machine that the path names."""
+    machine_id = call.path("daemonId")
+    return await services.dispatcher.call(
+        call.account_id, machine_id, kind, payload, call.client_gone
+    )
 
 
 async def terminal(services: DaemonServices, call: Call) -> bytes:
@@ -231,23 +267,13 @@ async def terminal(services: DaemonServices, call: Call) -> bytes:
     With `name` in a shell that lives on, one command at a time: it keeps its directory and
     variables, and a command that outlives the timeout goes on.
     """
-    return await services.dispatcher.call(
-        call.account_id,
-        call.path("daemonId"),
-        CommandType.TERMINAL,
-        call.raw_body,
-        call.client_gone,
-    )
+    return await _send(services, call, CommandType.TERMINAL, call.raw_body)
 
 
 async def list_terminals(services: DaemonServices, call: Call) -> bytes:
     """The machine's named terminals, and whether a command runs in each."""
-    return await services.dispatcher.call(
-        call.account_id,
-        call.path("daemonId"),
-        CommandType.LIST_TERMINALS,
-        msgspec.json.encode(ListTerminals()),
-        call.client_gone,
+    return await _send(
+        services, call, CommandType.LIST_TERMINALS, msgspec.json.encode(ListTerminals())
     )
 
 
@@ -260,12 +286,8 @@ async def close_terminal(services: DaemonServices, call: Call) -> bytes:
     name = call.path("name")
     if not _terminal_name.match(name):
         raise not_found(f"No terminal {name!r}: it is {EXPLANATIONS[TERMINAL_NAME]}")
-    return await services.dispatcher.call(
-        call.account_id,
-        call.path("daemonId"),
-        CommandType.CLOSE_TERMINAL,
-        msgspec.json.encode(CloseTerminal(name=name)),
-        call.client_gone,
+    return await _send(
+        services, call, CommandType.CLOSE_TERMINAL, msgspec.json.encode(CloseTerminal(name=name))
     )
 
 
@@ -281,6 +303,57 @@ async def revoke(services: DaemonServices, call: Call) -> Done:
     state = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
     await services.sockets.revoke(state)
     return Done()
+
+
+async def sessions(services: DaemonServices, call: Call) -> SessionPage:
+    """The sessions of the account on all its machines, also on those that are offline.
+
+    An ended one has `endedAt`, `endReason` and `resumable`, and is kept for 90 days. For the next
+    page, give `cursor` as `before`.
+    """
+    query: SessionsQuery = call.query
+    return await services.history.list_sessions(
+        call.account_id,
+        state=query.state,
+        q=query.q,
+        limit=query.limit,
+        before=query.before,
+    )
+
+
+async def machine_sessions(services: DaemonServices, call: Call) -> SessionPage:
+    """The sessions of a machine, also while it is offline; as `GET /sessions`."""
+    query: MachineSessionsQuery = call.query
+    machine = await services.dispatcher.owned(call.account_id, call.path("daemonId"))
+    return await services.history.list_sessions(
+        call.account_id,
+        machine=machine,
+        state=query.state,
+        q=None,
+        limit=query.limit,
+        before=query.before,
+    )
+
+
+async def remove_worktree(services: DaemonServices, call: Call) -> WorktreeRemoved:
+    """Remove the git worktree of a session that has ended; its branch stays.
+
+    Only a worktree that Outrider created (`worktree.created`), in which everything is committed or
+    ignored: what git ignores is deleted. 409 `WORKTREE_DIRTY`: it has changes. 409 also while the
+    session runs, or another one in the worktree. 404: there is no such worktree, or not any more.
+    """
+    request = RemoveWorktree()
+    target = await aim(services.dispatcher, call.account_id, call.path("ideId"), request)
+    result = await services.dispatcher.call(
+        call.account_id,
+        target.daemon_id,
+        CommandType.REMOVE_WORKTREE,
+        msgspec.json.encode(request),
+        call.client_gone,
+    )
+    removed = msgspec.json.decode(result, type=WorktreeRemoved)
+    await services.history.worktree_removed(target.daemon_id, removed.removed)
+    return removed
 
 
 _PATH = "/api/v1/daemons"
@@ -382,5 +455,34 @@ ENDPOINTS: list[Endpoint[DaemonServices]] = [
         response=Done,
         recent_login=True,
         tag="Daemons",
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/sessions",
+        scope=Scope.AGENT_READ,
+        summary="List the sessions of the account",
+        handler=sessions,
+        query=SessionsQuery,
+        response=SessionPage,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/daemons/{daemonId}/sessions",
+        scope=Scope.AGENT_READ,
+        summary="List the sessions of a machine",
+        handler=machine_sessions,
+        query=MachineSessionsQuery,
+        response=SessionPage,
+        tag="Daemons",
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/api/v1/shortcuts/{ideId}/worktree",
+        scope=Scope.IDE_CONTROL,
+        summary="Remove the worktree of a session that has ended",
+        handler=remove_worktree,
+        response=WorktreeRemoved,
+        tag="Shortcuts",
     ),
 ]
