@@ -130,7 +130,6 @@ class FilesQuery(Wire, kw_only=True):
     """The path inside the session's directory. Without it, that directory."""
 
 
-_encode = msgspec.json.encode
 _NAMES = {"ideType": "type", "cliType": "type"}
 
 
@@ -159,14 +158,10 @@ async def launch(dispatcher: Dispatcher, call: Call) -> bytes:
                 raise bad_request(f"A resumed session keeps its {name}: leave out `{name}`", name)
         resume = Resume(type=request.type, session_id=request.resume)
         with fields_as_sent({"sessionId": "resume"}):
-            return await dispatcher.call(
-                call.account_id, state.id, CommandType.RESUME, _encode(resume), call.client_gone
-            )
+            return await _send(dispatcher, call, state.id, CommandType.RESUME, resume)
     kind, payload = _launch_command(request, is_ide=category == "ide")
     with fields_as_sent(_NAMES):
-        return await dispatcher.call(
-            call.account_id, state.id, kind, _encode(payload), call.client_gone
-        )
+        return await _send(dispatcher, call, state.id, kind, payload)
 
 
 def _launch_command(request: LaunchRequest, *, is_ide: bool) -> tuple[CommandType, Wire]:
@@ -200,9 +195,7 @@ async def stop(dispatcher: Dispatcher, call: Call) -> bytes:
         dir=request.dir,
     )
     with fields_as_sent({**_NAMES, **names_as_sent(request)}):
-        return await dispatcher.call(
-            call.account_id, machine, kind, _encode(payload), call.client_gone
-        )
+        return await _send(dispatcher, call, machine, kind, payload)
 
 
 async def send_chat(dispatcher: Dispatcher, call: Call) -> bytes:
@@ -331,9 +324,14 @@ async def _to_target(
     """Send a command to the target that the path names."""
     target = await aim(dispatcher, call.account_id, call.path("ideId"), request)
     with fields_as_sent(names_as_sent(request)):
-        return await dispatcher.call(
-            call.account_id, target.daemon_id, kind, _encode(request), call.client_gone
-        )
+        return await _send(dispatcher, call, target.daemon_id, kind, request)
+
+
+async def _send(
+    dispatcher: Dispatcher, call: Call, machine_id: str, kind: CommandType, payload: Wire
+) -> bytes:
+    data = msgspec.json.encode(payload)
+    return await dispatcher.call(call.account_id, machine_id, kind, data, call.client_gone)
 
 
 _PATH = "/api/v1/shortcuts"

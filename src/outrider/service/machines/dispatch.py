@@ -1,7 +1,7 @@
 """Sends commands to machines and returns their results, within the command timeout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -190,21 +190,26 @@ class Dispatcher:
             self._relay.completed(state.id, frame.id)
 
     async def _sent_later(self, state: MachineState, frame: Command) -> bool:
-        """Retry a command that no socket has accepted; return whether one has.
+        """Retry a command that no socket has accepted; return whether one has."""
+        async for _ in self.until_registered(state):
+            if await self._relay.send(state.id, frame):
+                return True
+        return False
+
+    async def until_registered(self, state: MachineState) -> AsyncIterator[None]:
+        """Yield at each moment at which a machine may have been registered, for a short time.
 
         A machine is listed from its hello on, but takes commands only once its registration is
-        stored and it is welcomed: a command in between waits for that.
+        stored and it is welcomed: what is requested in between is retried.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _REGISTRATION_SECONDS
         while loop.time() < end:
             now = await self._presence.find(state.account_id, state.id)
             if now is None or not now.online:
-                return False
+                return
             await asyncio.sleep(_REGISTRATION_POLL)
-            if await self._relay.send(state.id, frame):
-                return True
-        return False
+            yield
 
     def _cancel(self, machine_id: str, command_id: str) -> None:
         task = asyncio.create_task(self._send_cancel(machine_id, command_id))

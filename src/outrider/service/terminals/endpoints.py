@@ -38,10 +38,6 @@ MAX_MESSAGE: Final = 1024 * 1024
 """The largest message of a client in bytes, such as a paste."""
 
 _RETRY_SECONDS: Final = 1.0
-_REGISTRATION_SECONDS: Final = 2.0
-# How long, and how often, to retry a machine whose hello has not been answered yet.
-_REGISTRATION_POLL: Final = 0.02
-
 _FAILED: Final = 1011
 
 # The status of a handshake's response, by the code with which the machine closes the stream.
@@ -176,18 +172,19 @@ class TerminalConversation(Conversation):
 
     async def _open(self) -> TerminalStream:
         """Open the stream; a machine that is being registered is waited for."""
-        services, loop = self._services, asyncio.get_running_loop()
-        end = loop.time() + _REGISTRATION_SECONDS
-        while True:
-            state = await services.dispatcher.owned(self._account_id, self._machine_id)
-            _refuse_offline(state)
-            stream = await services.terminals.open(self._machine_id, self._request)
-            if stream is not None:
-                return stream
-            if not state.online or loop.time() >= end:
-                text = f"The connection of the machine {state.nickname!r} has dropped: try again"
-                raise ApiError(503, text, retry_after=_RETRY_SECONDS)
-            await asyncio.sleep(_REGISTRATION_POLL)
+        services = self._services
+        state = await services.dispatcher.owned(self._account_id, self._machine_id)
+        _refuse_offline(state)
+        stream = await services.terminals.open(self._machine_id, self._request)
+        if stream is None:
+            async for _ in services.dispatcher.until_registered(state):
+                stream = await services.terminals.open(self._machine_id, self._request)
+                if stream is not None:
+                    break
+        if stream is None:
+            text = f"The connection of the machine {state.nickname!r} has dropped: try again"
+            raise ApiError(503, text, retry_after=_RETRY_SECONDS)
+        return stream
 
     async def _show(self, socket: Socket, stream: TerminalStream) -> Close:
         """Send what the terminal shows, as fast as the client reads it."""
