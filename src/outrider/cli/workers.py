@@ -1,9 +1,9 @@
 """`outrider serve --workers N`: N worker processes on one port, and this supervisor.
 
 Each worker has its own listening socket on the port (SO_REUSEPORT), and the kernel spreads
-connections over them: of 1,000 connections, each of 4 workers got 234 to 269; with one inherited
-socket they got 23 to 687. The supervisor keeps the sockets open as well, so that connections that
-arrive while a worker is restarted wait for it.
+connections evenly over them; with one inherited socket, a few workers get most of them. The
+supervisor keeps the sockets open as well, so that connections that arrive while a worker is
+restarted wait for it.
 """
 
 import asyncio

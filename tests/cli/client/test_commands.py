@@ -136,6 +136,7 @@ async def test_a_target_that_names_several_does_nothing(
     assert by_type.code == 2
     assert agent.session_id is not None
     assert other.session_id is not None
+    assert by_type.err.startswith("outrider: 'demo' is ambiguous: it names\n  session_")
     assert agent.session_id in by_type.err
     assert other.session_id in by_type.err
     assert (await agent.chat()).total_messages == before

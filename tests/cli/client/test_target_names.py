@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.cli.client.target_names import ambiguous, fitting
+from outrider.cli.client.target_names import fitting
 from outrider.contract.resources import Session
 
 FIRST = "session_01aaaa"
@@ -42,7 +42,3 @@ SESSIONS = [session(FIRST, "demo"), session(SECOND, "codex"), session("session_0
 )
 def test_a_word_names_sessions(word: str, expected: list[str]) -> None:
     assert [match.id for match in fitting(SESSIONS, word)] == expected
-
-
-def test_the_candidates_are_named() -> None:
-    assert ambiguous("codex", ["a", "b"]) == "'codex' is ambiguous: it names\n  a\n  b"

@@ -37,7 +37,12 @@ def find_agent(client: Outrider, word: str, *, or_ended: bool = False) -> Agent:
     for state in ("running", "ended") if or_ended else ("running",):
         sessions = fitting(client.sessions.list(state=state, limit=_PAGE), word)
         if len(sessions) > 1:
-            raise UsageError(ambiguous(word, [candidate(session) for session in sessions]))
+            lines = [
+                f"{session.id}  {session.type}  {session.title or _place(session)}".rstrip()
+                for session in sessions
+            ]
+            names = "".join(f"\n  {line}" for line in lines)
+            raise UsageError(f"{word!r} is ambiguous: it names{names}")
         if sessions:
             return client.agent(sessions[0].target_id)
     raise NotFound(f"No session is named by {word!r}: `outrider ls` lists them", status=404)
@@ -80,13 +85,5 @@ def find_machine(client: Outrider, word: str | None) -> Machine:
     return machines[0]
 
 
-def candidate(session: Session) -> str:
-    """Return a session as a line of the candidates."""
-    place = session.workspace.path if session.workspace else ""
-    return f"{session.id}  {session.type}  {session.title or place}".rstrip()
-
-
-def ambiguous(word: str, candidates: Iterable[str]) -> str:
-    """Return the sentence for a word that names several."""
-    lines = "".join(f"\n  {candidate}" for candidate in candidates)
-    return f"{word!r} is ambiguous: it names{lines}"
+def _place(session: Session) -> str:
+    return session.workspace.path if session.workspace else ""

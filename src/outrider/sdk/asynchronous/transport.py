@@ -58,8 +58,8 @@ class AsyncTransport:
         self.retries = retries
         self._timeout = timeout
         self._is_owner = http_client is None
-        # Loading the certificates takes 80 ms; without https there is nothing to verify, because
-        # redirects are not followed.
+        # Loading the system's certificates would slow down every command; without https there is
+        # nothing to verify, because redirects are not followed.
         has_tls = not configuration.api_url.startswith("http://")
         self._http = http_client or httpx2.AsyncClient(verify=has_tls)
 

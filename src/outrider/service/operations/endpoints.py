@@ -40,7 +40,7 @@ def routes(
         base_path: what the API's description says that its paths are below; empty for the root.
     """
 
-    # Each is created on its first request, in a thread, because it takes 0.1 s; then cached.
+    # Created on the first request, in a thread, because that would block the loop; then cached.
     @cache
     def described() -> dict[str, Any]:
         return openapi.describe(endpoints, base_path)
