@@ -1,7 +1,7 @@
 """Coding agents: terminals (`cli/`), the Agent Client Protocol (`acp/`) and IDEs (`ide/`).
 
-- `provider.py` and `adapter.py`: the interfaces. A provider launches and restores adapters; an
-  adapter observes, delivers and reads. Each of `cli/`, `acp/` and `ide/` implements them, in its
+- `provider.py` and `adapter.py`: the bases. A provider launches and restores adapters; an adapter
+  observes, delivers and reads. `cli/`, `acp/` and `ide/` keep what differs, each in its
   `provider.py` and `agent.py`; its `spec.py` is what its provider files hold. `pane.py`: the
   window that an agent in a terminal has.
 - `provider_spec.py`: what every provider file holds, and how the files are read and merged;
