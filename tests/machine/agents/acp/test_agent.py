@@ -68,7 +68,7 @@ async def test_braces_in_arguments_stay_as_they_are(box: Machine) -> None:
     assert agent.status == "idle"
 
 
-async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> None:
+async def test_chunks_are_joined_into_messages_of_their_kinds(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     added = await agent.turn("chunks")
     # the plan is complete at the end of the turn only
@@ -81,7 +81,7 @@ async def test_pieces_are_joined_into_messages_of_their_kinds(box: Machine) -> N
     ]
 
 
-async def test_the_text_of_a_message_while_it_is_written(box: Machine) -> None:
+async def test_a_message_has_its_open_text_while_it_is_written(box: Machine) -> None:
     await box.stop()
     box.deltas = sink = Sink()
     await box.start()
@@ -107,7 +107,7 @@ async def test_a_tool_call_has_one_call_and_one_result(box: Machine) -> None:
     assert (result.role, result.kind, result.content) == ("tool", "tool_result", "contents")
 
 
-async def test_an_update_of_a_tool_call_after_its_turn(box: Machine) -> None:
+async def test_a_tool_call_is_updated_after_its_turn(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("late")
     await until(lambda: agent.session.state().title == "late")
@@ -116,7 +116,7 @@ async def test_an_update_of_a_tool_call_after_its_turn(box: Machine) -> None:
     assert result.content == "contents"
 
 
-async def test_an_update_of_a_tool_call_that_was_never_begun(box: Machine) -> None:
+async def test_an_update_of_an_unknown_tool_call_adds_it(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     call, result = (await agent.turn("orphan"))[1:]
     assert json.loads(call.content)["name"] == "Never begun"
@@ -189,7 +189,9 @@ async def test_a_failed_command_is_a_failed_call(
 
 
 @pytest.mark.parametrize(("action", "option"), [("approve", "yes"), ("reject", "no")])
-async def test_a_permission(box: Machine, action: Any, option: str) -> None:
+async def test_an_answered_permission_request_reaches_the_agent(
+    box: Machine, action: Any, option: str
+) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("permission")
     await agent.until("waiting_approval")
@@ -215,7 +217,7 @@ async def test_a_permission(box: Machine, action: Any, option: str) -> None:
     assert len(box.named("agent:waiting_approval")) == 1
 
 
-async def test_an_option_by_its_id(box: Machine) -> None:
+async def test_an_option_is_chosen_by_its_id(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.say("permission")
     await agent.until("waiting_approval")
@@ -331,7 +333,7 @@ async def test_controls_are_shown_and_changed(box: Machine) -> None:
     [({"speed": "fast"}, "controls.speed"), ({"mode": "wild"}, "controls.mode"),
      ({"web": "on"}, "controls.web"), ({"mode": True}, "controls.mode")],
 )  # fmt: skip
-async def test_a_control_that_there_is_not(
+async def test_an_unknown_control_or_value_is_refused(
     box: Machine, controls: dict[str, str | bool], path: str
 ) -> None:
     agent = await box.launch(kind="scripted")
@@ -342,7 +344,7 @@ async def test_a_control_that_there_is_not(
     assert await agent.messages() == []
 
 
-async def test_a_model_by_its_id_or_its_name(box: Machine) -> None:
+async def test_a_launch_chooses_a_model_by_id_or_name(box: Machine) -> None:
     for wanted in ("big", "Big 2"):
         launched = await box.sessions.launcher.launch_cli(
             LaunchCli(cli_type="scripted", dir=str(box.project), model=wanted)
@@ -370,13 +372,13 @@ async def is_set(agent: Agent) -> Any:
     return json.loads((await agent.turn("set"))[-1].content)
 
 
-async def test_the_mode_that_a_session_begins_in(box: Machine) -> None:
+async def test_a_session_begins_in_the_mode_of_its_file(box: Machine) -> None:
     agent = await launched(box, more='mode = "Plan only"')
     assert {c.id: c.value for c in agent.session.state().controls}["mode"] == "plan"
     assert (await is_set(agent))[0] == "plan"
 
 
-async def test_a_mode_that_the_agent_has_not(box: Machine) -> None:
+async def test_a_launch_fails_for_a_mode_that_the_agent_does_not_have(box: Machine) -> None:
     with pytest.raises(ApiError) as refused:
         await launched(box, more='mode = "wild"')
     assert refused.value.status == 400
@@ -384,7 +386,7 @@ async def test_a_mode_that_the_agent_has_not(box: Machine) -> None:
     assert not running_in(box.folder / "home")
 
 
-async def test_models_in_the_way_that_the_protocol_has_dropped(box: Machine) -> None:
+async def test_models_in_the_dropped_form_can_be_chosen(box: Machine) -> None:
     agent = await launched(box, "--old-models", model="old-2")
     assert agent.session.describe().model == "Older"
     await agent.session.send(SendChat(controls={"model": "old-1"}))
@@ -392,12 +394,12 @@ async def test_models_in_the_way_that_the_protocol_has_dropped(box: Machine) -> 
     assert (await is_set(agent))[1] == "old-1"
 
 
-async def test_the_login_that_its_file_names(box: Machine) -> None:
+async def test_a_launch_logs_in_by_the_method_of_the_file(box: Machine) -> None:
     agent = await launched(box, "--login", more='authenticate = "browser"')
     assert (await is_set(agent))[2] == ["browser"]
 
 
-async def test_a_picture(box: Machine) -> None:
+async def test_a_picture_is_sent_to_an_agent_that_takes_pictures(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     parts: list[TextPart | ImagePart] = [
         TextPart(text="look:"),
@@ -411,7 +413,7 @@ async def test_a_picture(box: Machine) -> None:
     ]
 
 
-async def test_a_picture_for_an_agent_that_takes_none(box: Machine) -> None:
+async def test_a_picture_is_sent_as_text_to_an_agent_that_takes_none(box: Machine) -> None:
     provider_file(box.folder, "--no-images", kind="blind")
     await box.stop()
     await box.start()
@@ -427,7 +429,7 @@ async def test_a_picture_for_an_agent_that_takes_none(box: Machine) -> None:
     assert agent.status == "idle"
 
 
-async def test_title_and_usage(box: Machine) -> None:
+async def test_title_and_usage_are_shown(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     await agent.turn("title Fixing the bug")
     state = agent.session.state()
@@ -435,7 +437,7 @@ async def test_title_and_usage(box: Machine) -> None:
     assert "10 of 100 tokens" in [item.value for item in state.summary_metadata.items]
 
 
-async def test_an_answer_that_was_cut_off_says_so(box: Machine) -> None:
+async def test_an_answer_cut_off_by_a_limit_has_a_notice(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     (note,) = (await agent.turn("stop max_tokens"))[1:]
     assert (note.role, note.content) == (
@@ -444,7 +446,7 @@ async def test_an_answer_that_was_cut_off_says_so(box: Machine) -> None:
     )
 
 
-async def test_the_agents_environment_and_directory(box: Machine) -> None:
+async def test_an_agent_has_its_environment_and_directory(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     added = await agent.turn("terminal env; pwd")
     result = next(m.content for m in added if m.kind == "tool_result")
@@ -453,7 +455,7 @@ async def test_the_agents_environment_and_directory(box: Machine) -> None:
     assert json.loads(answer.content)[1]["truncated"] is True  # it asked for ten bytes
 
 
-async def test_the_machine_forgets_chats_of_sessions_that_are_no_more(
+async def test_chats_of_unknown_sessions_are_deleted_at_the_start(
     box: Machine, tmp_path: Path
 ) -> None:
     folder = box.folder / "config" / "chats"

@@ -24,7 +24,7 @@ async def answer_to(agent: Agent, text: str) -> Any:
     return json.loads(said)
 
 
-async def test_files_of_the_directory(box: Machine) -> None:
+async def test_files_of_the_directory_are_read_and_written(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     (box.project / "notes").write_text("one\ntwo\nthree\n")
     assert await answer_to(agent, f"fs read {box.project}/notes") == {
@@ -35,7 +35,7 @@ async def test_files_of_the_directory(box: Machine) -> None:
     assert (box.project / "new" / "file").read_text() == "written"
 
 
-async def test_a_file_outside_is_refused_and_told(box: Machine, tmp_path: Path) -> None:
+async def test_a_file_outside_is_refused_and_reported(box: Machine, tmp_path: Path) -> None:
     agent = await box.launch(kind="scripted")
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -63,7 +63,7 @@ def files(tmp_path: Path) -> AgentFiles:
     return AgentFiles(str(tmp_path))
 
 
-def test_a_directory_that_is_a_link_itself(tmp_path: Path) -> None:
+def test_files_of_a_directory_that_is_a_link_can_be_used(tmp_path: Path) -> None:
     real = tmp_path / "real"
     real.mkdir()
     (real / "file").write_text("text")
@@ -111,7 +111,9 @@ def test_a_shorter_text_replaces_a_longer_one(files: AgentFiles, tmp_path: Path)
 
 @pytest.mark.parametrize(("line", "limit", "text"), [(None, 2, "1\n2\n"), (3, None, "3\n4"),
     (2, 1, "2\n"), (0, 1, "1\n"), (9, 1, ""), (1, 0, "")])  # fmt: skip
-def test_lines(files: AgentFiles, tmp_path: Path, line: int, limit: int, text: str) -> None:
+def test_a_range_of_lines_is_read(
+    files: AgentFiles, tmp_path: Path, line: int, limit: int, text: str
+) -> None:
     (tmp_path / "file").write_text("1\n2\n3\n4")
     assert files.read(str(tmp_path / "file"), line, limit) == text
 
@@ -125,7 +127,7 @@ def test_a_line_ends_with_a_line_feed_only(files: AgentFiles, tmp_path: Path) ->
     assert files.read(path, 1) == text
 
 
-async def test_a_terminal(box: Machine) -> None:
+async def test_a_terminal_has_output_and_exit_status(box: Machine) -> None:
     agent = await box.launch(kind="scripted")
     ended, output, gone = await answer_to(agent, "terminal printf 0123456789abcdef; exit 3")
     assert ended == {"exitCode": 3}

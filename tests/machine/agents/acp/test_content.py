@@ -49,7 +49,7 @@ def hidden(characters: int) -> str:
         "a long diff",
     ],
 )
-def test_an_edit_is_shown_as_what_it_changes(old: str | None, new: str, shown: str) -> None:
+def test_the_approval_of_an_edit_shows_its_change(old: str | None, new: str, shown: str) -> None:
     edit = FileEditToolCallContent(type="diff", path="/x.py", old_text=old, new_text=new)
     text = approval_text("Edit x.py", [edit])
     assert text == f"Edit x.py\n/x.py\n{shown}"

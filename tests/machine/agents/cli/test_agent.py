@@ -103,7 +103,7 @@ async def with_provider(box: Machine, text: str) -> None:
     await box.start()
 
 
-async def test_a_screen_that_a_pattern_cannot_read_in_time_is_an_error(box: Machine) -> None:
+async def test_a_screen_whose_pattern_times_out_is_an_error(box: Machine) -> None:
     before, rules = ECHO.split("[[rules]]", 1)
     await with_provider(box, f"{before}{EXPONENTIAL}[[rules]]{rules}")
     agent = await box.launch()
@@ -129,7 +129,7 @@ async def test_an_interruption_ends_the_turn(box: Machine) -> None:
     assert refused.value.code == "NOT_GENERATING"
 
 
-async def test_interrupt_and_send(box: Machine) -> None:
+async def test_a_message_with_delivery_interrupt_follows_the_interrupted_turn(box: Machine) -> None:
     agent = await box.launch()
     await agent.say("work")
     await agent.session.send(SendChat(message="now", delivery="interrupt"))
@@ -137,7 +137,7 @@ async def test_interrupt_and_send(box: Machine) -> None:
     assert [m.content for m in await agent.messages() if m.role == "user"] == ["work", "now"]
 
 
-async def test_an_agent_whose_keys_are_not_known_cannot_be_interrupted(box: Machine) -> None:
+async def test_an_interrupt_without_keys_in_the_file_is_refused(box: Machine) -> None:
     await with_provider(box, ECHO.replace('interrupt = ["C-c"]', ""))
     agent = await box.launch()
     await agent.say("work")
@@ -147,7 +147,7 @@ async def test_an_agent_whose_keys_are_not_known_cannot_be_interrupted(box: Mach
     assert agent.status == "generating"
 
 
-async def test_the_screen(box: Machine) -> None:
+async def test_the_screen_has_text_colours_and_cursor(box: Machine) -> None:
     agent = await box.launch()
     await agent.turn("hello")
     screen = await agent.session.screen()
@@ -159,7 +159,7 @@ async def test_the_screen(box: Machine) -> None:
     assert "\x1b[1myou said" in screen.ansi
 
 
-async def test_the_screen_of_a_terminal_that_is_gone(box: Machine) -> None:
+async def test_the_screen_of_a_lost_terminal_is_refused(box: Machine) -> None:
     agent = await box.launch()
     kill_server(box.socket)
     with pytest.raises(ApiError) as refused:
@@ -214,7 +214,7 @@ async def test_the_end_of_an_agent_is_seen_though_the_disk_was_full(
     await until(lambda: agent.ended is not None)
 
 
-async def test_a_restart_of_the_machine_agent_is_no_turn(box: Machine) -> None:
+async def test_a_restart_of_the_machine_agent_reports_no_turn(box: Machine) -> None:
     """Of an agent without a transcript, which takes a while to be seen idle."""
     agent = await box.launch()
     await agent.turn("hello")
@@ -226,7 +226,7 @@ async def test_a_restart_of_the_machine_agent_is_no_turn(box: Machine) -> None:
     assert box.event_names() == [*before, "generating_started", "generating_completed"]
 
 
-async def test_an_agent_whose_tmux_does_not_answer_is_left_alone(box: Machine) -> None:
+async def test_an_agent_whose_tmux_does_not_answer_is_restored_later(box: Machine) -> None:
     """As on a busy machine: it is not taken for gone, and restored by the next start."""
     agent = await box.launch()
     pid = agent.pid
@@ -247,7 +247,7 @@ async def test_an_agent_whose_tmux_does_not_answer_is_left_alone(box: Machine) -
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "exited"), (3, "crashed")])
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
-async def test_how_a_program_ended_that_a_person_left(
+async def test_a_program_that_a_person_ends_has_its_end_reason(
     box: Machine, code: int, reason: str, is_running: bool
 ) -> None:
     """Also while the machine agent is stopped."""
@@ -280,7 +280,7 @@ def without_terminal(rig: OpenMessageRig, transcript: Transcript) -> CliAgent:
     )  # fmt: skip
 
 
-async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Path) -> None:
+async def test_an_unfinished_message_keeps_its_id_and_time(tmp_path: Path) -> None:
     rig = OpenMessageRig(tmp_path)
     running = RecordedTranscript({}, "conversation")
     running.call(at=7, is_running=True)
@@ -290,7 +290,7 @@ async def test_a_message_that_is_not_complete_keeps_its_id_and_time(tmp_path: Pa
     assert await without_terminal(rig, complete).messages() == before
 
 
-async def test_a_message_that_is_still_being_delivered_has_its_id(tmp_path: Path) -> None:
+async def test_a_message_delivered_by_a_killed_daemon_keeps_its_id(tmp_path: Path) -> None:
     """The daemon was killed before it could save that the agent has taken the message."""
     rig = OpenMessageRig(tmp_path)
     message_id = new_id("msg")

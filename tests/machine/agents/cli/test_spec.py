@@ -55,7 +55,7 @@ def read_cli_specs(directories: list[Path]) -> list[CliSpec]:
     return specs
 
 
-def test_a_minimal_file(tmp_path: Path) -> None:
+def test_a_minimal_provider_file_is_valid(tmp_path: Path) -> None:
     (tmp_path / "python.toml").write_text(MINIMAL)
     (file,) = read_cli_specs([tmp_path])
     assert (file.type, file.category, file.verified) == ("python", "cli", False)
@@ -119,7 +119,7 @@ def test_a_later_file_changes_a_built_in_one(tmp_path: Path) -> None:
         "/x\\", "multi\n/line", "spaces at the end  ", "\\ ",
     ],
 )  # fmt: skip
-def test_guards_come_off_as_they_went_on(text: str) -> None:
+def test_a_guarded_message_is_restored(text: str) -> None:
     guards = Guards("^ *[/!]", r"(?:@\S*|\\) *\Z")
     assert guards.remove(guards.add(text)) == text
 

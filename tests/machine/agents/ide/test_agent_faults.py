@@ -26,7 +26,7 @@ async def error_of(ide: Ide, part: str, seconds: float | None = None) -> str:
     return ide.error
 
 
-async def test_a_conversation(faulty: Desk) -> None:
+async def test_a_conversation_has_its_messages_and_events(faulty: Desk) -> None:
     ide = await faulty.open()
     assert ide.session.describe().cdp_connected
     message_id = await ide.say("hello WORK:300")
@@ -84,7 +84,7 @@ async def test_every_message_arrives_as_it_was_written(faulty: Desk) -> None:
         assert [m.content for m in added if m.role == "user"] == [text]
 
 
-async def test_a_button_to_send_that_is_away_at_first_is_waited_for(faulty: Desk) -> None:
+async def test_a_send_button_that_appears_late_is_waited_for(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("$('send').style.display = 'none'")
     await ide.script("setTimeout(() => ($('send').style.display = ''), 1500)")
@@ -99,7 +99,7 @@ async def test_a_list_that_draws_only_what_is_in_sight_is_read_whole(faulty: Des
     assert await ide.messages() == messages
 
 
-async def test_one_answer_to_one_question(faulty: Desk) -> None:
+async def test_a_question_gets_exactly_one_answer(faulty: Desk) -> None:
     ide = await faulty.open()
     seen = []
     for action in ("approve", "reject"):
@@ -214,7 +214,7 @@ async def test_an_agent_that_does_nothing_upon_a_message(faulty: Desk) -> None:
     await ide.turn("hello")
 
 
-async def test_the_page_is_reloaded(faulty: Desk) -> None:
+async def test_a_reload_of_the_page_keeps_the_session(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
     await ide.script("setTimeout(() => location.reload(), 10)")
@@ -265,7 +265,7 @@ async def test_a_page_is_there_once_it_is_watched(faulty: Desk) -> None:
     assert (await ide.turn("hello"))[0].content == "hello"
 
 
-async def test_the_chat_is_hidden(faulty: Desk) -> None:
+async def test_a_message_to_a_hidden_chat_is_refused(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("document.getElementById('panel').style.display = 'none'")
     await until(lambda: not ide.shown)
@@ -280,7 +280,7 @@ async def test_the_chat_is_hidden(faulty: Desk) -> None:
     assert (await ide.turn("hello"))[0].content == "hello"
 
 
-async def test_the_input_is_not_where_it_was(faulty: Desk) -> None:
+async def test_a_missing_input_is_an_error(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script("document.getElementById('text').id = 'another'")
     await error_of(ide, "The input of Alpha is not where")
@@ -288,7 +288,7 @@ async def test_the_input_is_not_where_it_was(faulty: Desk) -> None:
     await ide.until("idle")
 
 
-async def test_a_page_that_hangs_keeps_nobody_waiting(faulty: Desk) -> None:
+async def test_a_hanging_page_is_an_error_within_the_limit(faulty: Desk) -> None:
     ide = await faulty.open()
     await ide.script(
         "setTimeout(() => { for (const end = Date.now() + 15000; Date.now() < end;); })"
@@ -297,7 +297,7 @@ async def test_a_page_that_hangs_keeps_nobody_waiting(faulty: Desk) -> None:
     await ide.until("idle", seconds=12)
 
 
-async def test_the_window_is_closed_by_hand(faulty: Desk) -> None:
+async def test_a_closed_window_is_an_error(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
     context = ide.page.context
@@ -311,7 +311,7 @@ async def test_the_window_is_closed_by_hand(faulty: Desk) -> None:
     await other.close()
 
 
-async def test_the_ide_is_killed(faulty: Desk) -> None:
+async def test_a_killed_ide_ends_its_session(faulty: Desk) -> None:
     ide = await faulty.open()
     before = await ide.turn("hello")
     ide.processes()[0].kill()
@@ -372,7 +372,7 @@ async def test_a_message_that_a_restart_came_upon_is_awaited(faulty: Desk) -> No
     assert faulty.event_names() == ["generating_started", "generating_completed"]
 
 
-async def test_without_a_debugging_port(faulty: Desk) -> None:
+async def test_an_ide_without_a_debugging_port_can_only_be_stopped(faulty: Desk) -> None:
     ide = await faulty.open(cdp=False)
     assert not ide.session.describe().cdp_connected
     with pytest.raises(ApiError) as refused:

@@ -28,7 +28,7 @@ def bytes_of(picture: Picture) -> bytes:
     return base64.b64decode(picture.data)
 
 
-async def test_pictures(faulty: Desk) -> None:
+async def test_screenshots_have_the_requested_width_and_size(faulty: Desk) -> None:
     ide = await faulty.open()
     plain = await ide.session.screenshot(Screenshot())
     assert plain.format == "png"
@@ -52,7 +52,7 @@ async def bundle_of(desk: Desk) -> DebugBundle:
     return (await BundleCollector(desk.sessions).collect(ChatDebug())).bundle
 
 
-async def test_the_debug_bundle_has_a_small_one(faulty: Desk) -> None:
+async def test_the_debug_bundle_has_a_small_picture(faulty: Desk) -> None:
     ide = await faulty.open()
     plain = (await bundle_of(faulty)).screenshot
     await ide.script(f"(() => {{ {NOISE} }})()")
@@ -64,7 +64,7 @@ async def test_the_debug_bundle_has_a_small_one(faulty: Desk) -> None:
         assert picture["width"] <= 0.4 * await ide.script("innerWidth") + 1
 
 
-async def test_a_minimised_window_has_none(faulty: Desk) -> None:
+async def test_a_minimised_window_has_no_screenshot(faulty: Desk) -> None:
     ide = await faulty.open()
     session = await ide.page.context.new_cdp_session(ide.page)
     target = await session.send("Browser.getWindowForTarget")

@@ -52,7 +52,7 @@ def record(tmp_path: Path) -> Record:
     return Record(tmp_path)
 
 
-def test_messages(record: Record) -> None:
+def test_messages_of_each_kind_are_read(record: Record) -> None:
     key = record.add("user", "hi\n```\t'\"🎉")
     record.add("assistant", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}])
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
@@ -131,7 +131,7 @@ def test_a_failed_command_and_an_edit(record: Record) -> None:
         (None, "completed", None),
     ],
 )
-def test_how_a_command_ended(
+def test_the_end_of_a_command_has_status_and_exit_code(
     record: Record, outcome: Any, status: str, exit_code: int | None
 ) -> None:
     record.add("assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": None}])
@@ -155,7 +155,7 @@ def test_a_call_that_was_interrupted_has_failed(record: Record) -> None:
     assert tool.status == "failed"
 
 
-def test_what_it_is_doing(record: Record) -> None:
+def test_activity_follows_the_state_file(record: Record) -> None:
     reader = record.reader()
     assert reader.activity() == "idle"
     record.add("user", "go")

@@ -51,7 +51,7 @@ def record(tmp_path: Path) -> Record:
     return Record(tmp_path)
 
 
-def test_messages_and_turns(record: Record) -> None:
+def test_messages_and_turns_are_read(record: Record) -> None:
     record.add("session_meta", id=NAME)
     assert record.read().activity() == "idle"
     record.add("event_msg", type="task_started", turn_id="t1")
@@ -93,7 +93,7 @@ def test_messages_and_turns(record: Record) -> None:
         ("{", None, None),
     ],
 )
-def test_how_a_command_ended(
+def test_the_end_of_a_command_has_status_and_exit_code(
     record: Record, output: str, status: str | None, exit_code: int | None
 ) -> None:
     arguments = '{"command":["bash","-lc","make test"]}'
@@ -108,7 +108,7 @@ def test_how_a_command_ended(
     assert (call.status, call.exit_code) == (status, exit_code)
 
 
-def test_the_files_of_a_patch(record: Record) -> None:
+def test_a_patch_has_the_diff_of_each_file(record: Record) -> None:
     call = {"type": "custom_tool_call", "name": "apply_patch", "call_id": "c1", "input": "***"}
     record.add("response_item", **call)
     changes = {
@@ -138,7 +138,7 @@ def test_a_call_without_a_result_in_an_aborted_turn_has_failed(record: Record) -
     assert message.tool.status == "failed"
 
 
-def test_a_failed_and_an_interrupted_turn(record: Record) -> None:
+def test_a_failed_turn_has_its_error_and_an_interrupted_one_has_none(record: Record) -> None:
     record.add("event_msg", type="task_started")
     record.add("event_msg", type="task_complete", error={"message": "400 as asked"})
     reader = record.read()

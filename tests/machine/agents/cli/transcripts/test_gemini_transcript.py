@@ -65,7 +65,7 @@ def record(tmp_path: Path) -> Record:
     return Record(tmp_path)
 
 
-def test_a_turn_with_a_tool(record: Record) -> None:
+def test_a_turn_with_a_tool_is_read(record: Record) -> None:
     record.lines(user("u1", "please"))
     assert record.transcript.activity() == "busy"
     asked = record.transcript.open_calls()
@@ -100,7 +100,7 @@ def test_a_turn_with_a_tool(record: Record) -> None:
         ("unheard of", "x", None, None),
     ],
 )
-def test_how_a_tool_ended(
+def test_the_end_of_a_tool_has_status_and_exit_code(
     record: Record, status: str, output: str, shown: str | None, exit_code: int | None
 ) -> None:
     edited = {"filePath": "/x", "originalContent": "a\n", "newContent": "b\n"}
@@ -213,7 +213,7 @@ def test_a_file_of_another_conversation_is_not_read(tmp_path: Path) -> None:
     assert other.prompts == 0
 
 
-def test_a_new_reader_tells_the_same(record: Record, tmp_path: Path) -> None:
+def test_a_new_reader_returns_the_same_messages(record: Record, tmp_path: Path) -> None:
     thought = {"subject": "Plan", "description": "do it"}
     record.lines(user("u1", "one"), gemini("g1", "first", thoughts=[thought]))
     record.lines({"$set": {"summary": "A title"}})

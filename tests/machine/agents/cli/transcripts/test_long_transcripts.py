@@ -129,7 +129,7 @@ def test_a_long_record_is_read_a_part_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("special", ["fifo", "directory", "/dev/zero"])
-def test_what_is_no_file_holds_nothing_up(tmp_path: Path, special: str) -> None:
+def test_a_pipe_or_folder_as_transcript_has_no_lines(tmp_path: Path, special: str) -> None:
     path = tmp_path / "file"
     match special:
         case "fifo":
@@ -207,7 +207,7 @@ def test_entries_of_claude_code_without_parents_are_linear(tmp_path: Path, paren
 
 
 @pytest.mark.parametrize("depth", [*range(900, 1000, 3), 10_000])
-def test_what_is_nested_deeply_breaks_nothing(tmp_path: Path, depth: int) -> None:
+def test_a_deeply_nested_entry_is_read_or_skipped(tmp_path: Path, depth: int) -> None:
     """It is read as far as the stack goes, which is less far when it is written again."""
     kind = KINDS[0]
     kind.begin(tmp_path)

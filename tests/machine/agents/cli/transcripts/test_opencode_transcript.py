@@ -78,7 +78,7 @@ def chat_of(reader: OpencodeTranscript) -> list[tuple[str, str, str]]:
     return [(m.role, m.kind, m.content) for m in reader.messages({}, Guards())]
 
 
-def test_a_turn_with_a_tool(record: Record) -> None:
+def test_a_turn_with_a_tool_is_read(record: Record) -> None:
     reader = record.reader()
     assert (reader.activity(), reader.title, chat_of(reader)) == ("idle", None, [])
     record.message("m1", "user")
@@ -150,7 +150,7 @@ def test_a_call_keeps_the_time_that_it_had_while_it_ran(record: Record) -> None:
         ("completed", None, "completed", None),
     ],
 )
-def test_how_a_tool_ended(
+def test_the_end_of_a_tool_has_status_and_exit_code(
     record: Record, status: str, metadata: Any, shown: str, exit_code: int | None
 ) -> None:
     record.message("m1", "assistant", time={"completed": 9})
@@ -223,7 +223,7 @@ def test_a_turn_that_began_before_a_resume_is_over(record: Record) -> None:
     assert resumed.activity() == "idle"
 
 
-def test_no_database_is_no_chat(tmp_path: Path) -> None:
+def test_a_missing_database_is_an_empty_chat(tmp_path: Path) -> None:
     reader = OpencodeTranscript({"HOME": str(tmp_path)}, "mine")
     reader.poll()
     assert (chat_of(reader), reader.activity()) == ([], "idle")
