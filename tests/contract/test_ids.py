@@ -66,8 +66,8 @@ def test_derived_ids_differ_where_anything_does(
 
 
 @given(millis, millis)
-def test_derived_ids_sort_by_time(one: int, other: int) -> None:
-    early, late = sorted([one, other])
+def test_derived_ids_sort_by_time(first: int, other: int) -> None:
+    early, late = sorted([first, other])
     if early < late:
         assert derived_id("msg", early, "x") < derived_id("msg", late, "x")
 

@@ -109,7 +109,9 @@ def _limits(kind: inspect.Type, place: str) -> dict[tuple[str, str], int | None]
                 found |= _limits(field.type, f"{kind.cls.__name__}.{field.encode_name}")
             return found
         case inspect.UnionType():
-            return {key: most for one in kind.types for key, most in _limits(one, place).items()}
+            return {
+                key: most for choice in kind.types for key, most in _limits(choice, place).items()
+            }
         case inspect.ListType():
             return {(place, "entries"): kind.max_length} | _limits(kind.item_type, place)
         case inspect.StrType():

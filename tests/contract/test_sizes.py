@@ -105,7 +105,9 @@ def test_options_of_a_question_and_paths_stay() -> None:
     cut = cut_event(whole)
     assert whole.action is not None
     assert cut.action is not None
-    assert [one.id for one in cut.action.options] == [one.id for one in whole.action.options]
+    assert [option.id for option in cut.action.options] == [
+        option.id for option in whole.action.options
+    ]
     assert whole.session is not None
     assert cut.session is not None
     assert whole.session.workspace == cut.session.workspace

@@ -214,7 +214,7 @@ def test_a_welcome_of_another_version_stops_the_link() -> None:
     book.open(1)
     output = book.receive(1, msgspec.structs.replace(WELCOME, protocol=PROTOCOL_VERSION + 1))
     assert LinkRefused(CloseCode.UNSUPPORTED_VERSION) in output
-    assert not any(isinstance(one, Connect) for one in output)
+    assert not any(isinstance(item, Connect) for item in output)
 
 
 # Frames
@@ -342,7 +342,7 @@ def test_events_after_the_acknowledged_one_are_sent_again(book: Playbook) -> Non
 def test_delays_grow_and_start_anew_after_a_stable_connection(book: Playbook) -> None:
     delays = []
     for number in range(1, 7):
-        (connect,) = [one for one in book.lose(number) if isinstance(one, Connect)]
+        (connect,) = [item for item in book.lose(number) if isinstance(item, Connect)]
         delays.append(connect.delay)
     assert delays == [1, 2, 4, 8, 16, 30]
     book.welcome(7)
@@ -367,7 +367,7 @@ def test_a_lost_connection_gives_up_commands_and_results(book: Playbook) -> None
 def test_a_refusal_stops_the_link(book: Playbook, code: CloseCode) -> None:
     output = book.lose(1, code)
     assert LinkRefused(code) in output
-    assert not any(isinstance(one, Connect) for one in output)
+    assert not any(isinstance(item, Connect) for item in output)
     assert book.link.deadline(book.now) is None
 
 
@@ -543,13 +543,13 @@ def test_a_service_gets_the_events_that_its_welcome_lists() -> None:
     older.outbox.event(message)  # it happened before the first welcome
     older.outbox.event(agent_event("c"))
     older.welcome()
-    assert [one.event.id for one in older.batch() if isinstance(one, Event)] == ["c"]
+    assert [frame.event.id for frame in older.batch() if isinstance(frame, Event)] == ["c"]
     welcome = msgspec.structs.replace(WELCOME, events=[EventName.CHAT_MESSAGE])
     newer = Playbook(older.log)
     newer.start()
     newer.open(1)
     newer.receive(1, welcome)
-    assert [one.event.id for one in newer.batch() if isinstance(one, Event)] == ["b", "c"]
+    assert [frame.event.id for frame in newer.batch() if isinstance(frame, Event)] == ["b", "c"]
 
 
 def test_deltas_are_off_until_the_service_asks_for_them(book: Playbook) -> None:

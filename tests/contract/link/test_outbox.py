@@ -44,7 +44,7 @@ def report(*sessions: Session) -> Snapshot:
 
 
 def size(kept: dict[str, Session]) -> int:
-    return sum(len(msgspec.json.encode(one)) for one in kept.values())
+    return sum(len(msgspec.json.encode(session)) for session in kept.values())
 
 
 def test_what_has_room_is_reported_in_full() -> None:
@@ -55,7 +55,7 @@ def test_what_has_room_is_reported_in_full() -> None:
 def test_what_has_none_is_shortened_the_latest_last() -> None:
     sessions = [session(str(index), 20_000, index) for index in range(MAX_SESSIONS)]
     fitted = ReportBudget().begin(report(*sessions)).sessions
-    assert [one.id for one in fitted] == [one.id for one in sessions]
+    assert [kept.id for kept in fitted] == [kept.id for kept in sessions]
     assert fitted[-1] == sessions[-1]
     first = fitted[0]
     assert first.error is not None
@@ -63,7 +63,7 @@ def test_what_has_none_is_shortened_the_latest_last() -> None:
     assert first.pending_action is not None
     assert first.pending_action.message.endswith("m…")
     assert first.pending_action.id == "act_1"
-    assert size({one.id: one for one in fitted}) < 2 * 1024 * 1024
+    assert size({kept.id: kept for kept in fitted}) < 2 * 1024 * 1024
 
 
 def test_one_too_many_is_left_out() -> None:
@@ -217,4 +217,4 @@ def test_an_event_that_is_too_long_is_cut_before_it_is_kept() -> None:
 
 def batch(outbox: Outbox, now: float) -> list[Event]:
     """Return the events that may be sent at a time."""
-    return [one for one in outbox.next_batch(now, report) if isinstance(one, Event)]
+    return [frame for frame in outbox.next_batch(now, report) if isinstance(frame, Event)]

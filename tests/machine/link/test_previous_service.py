@@ -11,10 +11,10 @@ from tests.machine.linked_machine import Machine
 from tests.machine.scripted_service import ScriptedService
 from tests.rig import previous_release as previous
 
-COMMANDS = [one for one in previous.frames("service") if json.loads(one)["type"] == "command"]
+COMMANDS = [frame for frame in previous.frames("service") if json.loads(frame)["type"] == "command"]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: json.loads(one)["command"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda frame: json.loads(frame)["command"])
 async def test_its_welcome_commands_and_acknowledgements(
     machine: Machine, service: ScriptedService, command: str
 ) -> None:

@@ -982,7 +982,7 @@ def events_of(seen: list[Observation], *, restart: bool = False) -> list[Emit]:
     book = Playbook()
     events: list[Emit] = []
     for observation in seen:
-        events += [one for one in book.play(sees(observation)) if isinstance(one, Emit)]
+        events += [command for command in book.play(sees(observation)) if isinstance(command, Emit)]
         book.play(seconds(1))
         if restart:
             book.restart()
@@ -1003,10 +1003,10 @@ def test_no_event_twice_and_none_missed(seen: list[Observation]) -> None:
         if event.event in ends:
             generating = False
     names = [event.event for event in events]
-    questions = [one.pending.id for one in seen if one.pending is not None]
+    questions = [observation.pending.id for observation in seen if observation.pending is not None]
     changes = [q for before, q in zip([None, *questions], questions, strict=False) if q != before]
     assert names.count(EventName.WAITING_APPROVAL) == len(changes)
-    errors = [one.error for one in seen]
+    errors = [observation.error for observation in seen]
     changed = [e for before, e in zip([None, *errors], errors, strict=False) if e and e != before]
     assert names.count(EventName.ERROR) == len(changed)
     if generating:
@@ -1020,9 +1020,9 @@ def test_a_restart_changes_nothing(seen: list[Observation]) -> None:
 
 @given(st.lists(st.tuples(OBSERVATIONS, st.integers(1, 3)), max_size=20))
 def test_what_is_seen_again_is_told_once(seen: list[tuple[Observation, int]]) -> None:
-    repeated = [one for one, times in seen for _ in range(times)]
+    repeated = [observation for observation, times in seen for _ in range(times)]
     names = [event.event for event in events_of(repeated)]
-    assert names == [event.event for event in events_of([one for one, _ in seen])]
+    assert names == [event.event for event in events_of([observation for observation, _ in seen])]
 
 
 # Several agents
@@ -1148,7 +1148,7 @@ def test_a_queue_goes_on_after_a_restart(generating: Playbook) -> None:
     )
 
 
-class World:
+class KillableDaemon:
     """An agent that takes messages and asks, driven by a core, with a daemon that can be killed.
 
     `budget` counts the commands until the daemon is killed. What the agent has taken and the
@@ -1167,9 +1167,9 @@ class World:
     def boot(self) -> None:
         self.core: AgentCore = Playbook(journal=self.journal).core
         self.act: CoreCommand | None = None
-        self.happens(sees(self.status))
+        self.handle(sees(self.status))
 
-    def happens(self, event: CoreEvent) -> None:
+    def handle(self, event: CoreEvent) -> None:
         for command in self.core.handle(event, 0):
             if self.budget == 0:
                 raise Killed
@@ -1191,30 +1191,30 @@ class World:
             act, self.act = self.act, None
             match act:
                 case Prepare():
-                    self.happens(Ready())
+                    self.handle(Ready())
                 case Deliver(message_id=message_id):
                     if message_id not in self.taken:
                         self.taken.append(message_id)
                         self.status = GENERATING
-                        self.happens(sees(self.status))
-                    self.happens(Done())
+                        self.handle(sees(self.status))
+                    self.handle(Done())
                 case _:
                     self.status = IDLE
-                    self.happens(sees(self.status))
+                    self.handle(sees(self.status))
 
     def script(self) -> Iterator[None]:
         for number in (1, 2, 3):
-            self.happens(submit(number))
+            self.handle(submit(number))
             if number == 1:
                 while not self.accepted:  # the others come while it is generating
                     act, self.act = self.act, None
-                    self.happens(Ready())
+                    self.handle(Ready())
                     assert isinstance(act, Prepare)
                     self.taken.append("msg_1")
                     self.status = GENERATING
-                    self.happens(sees(self.status))
+                    self.handle(sees(self.status))
                     self.act = None
-                    self.happens(Done())
+                    self.handle(Done())
             yield
         self.work()
 
@@ -1225,23 +1225,23 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("budget", range(45))
 def test_a_daemon_that_is_killed_at_any_moment_loses_and_repeats_no_message(budget: int) -> None:
-    world = World(budget)
+    daemon = KillableDaemon(budget)
     try:
-        world.boot()
-        for _ in world.script():
+        daemon.boot()
+        for _ in daemon.script():
             pass
     except Killed:
-        world.kills = 1
-    world.budget = 1000
-    world.boot()
-    world.work()
-    assert world.taken == sorted(set(world.taken))
-    assert set(world.accepted) <= set(world.taken)
-    assert world.journal.queue == []
-    assert world.events.count("agent:generating_started") >= len(world.taken) - 1
-    if not world.kills:
-        assert world.taken == world.accepted == ["msg_1", "msg_2", "msg_3"]
-        assert len(world.events) == 6
+        daemon.kills = 1
+    daemon.budget = 1000
+    daemon.boot()
+    daemon.work()
+    assert daemon.taken == sorted(set(daemon.taken))
+    assert set(daemon.accepted) <= set(daemon.taken)
+    assert daemon.journal.queue == []
+    assert daemon.events.count("agent:generating_started") >= len(daemon.taken) - 1
+    if not daemon.kills:
+        assert daemon.taken == daemon.accepted == ["msg_1", "msg_2", "msg_3"]
+        assert len(daemon.events) == 6
 
 
 def test_an_input_may_be_more_than_text() -> None:

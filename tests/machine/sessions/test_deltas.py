@@ -24,7 +24,7 @@ class Sink:
         return self.has_room
 
     def told(self) -> list[tuple[int, str, str]]:
-        return [(one.revision, one.op, one.text) for one in self.sent]
+        return [(delta.revision, delta.op, delta.text) for delta in self.sent]
 
 
 async def test_what_is_added_and_what_is_replaced() -> None:

@@ -91,7 +91,7 @@ async def test_an_agent_that_ends_by_itself(desk: Desk, reason: EndReason) -> No
     assert desk.names() == ["error"]
     assert desk.agent.closed
     read = await desk.sessions.read_chat(ReadChat(session_id=ended.id))
-    assert [one.content for one in read.messages] == ["last words"]
+    assert [message.content for message in read.messages] == ["last words"]
 
 
 async def test_a_question_ends_with_its_session(desk: Desk) -> None:
@@ -176,7 +176,7 @@ async def test_an_agent_that_cannot_be_ended_stays(
 
     monkeypatch.setattr(desk.agent, "close", broken)
     assert (await refused(stop(desk, session))).status == 500
-    assert [one.id for one in desk.sessions.describe()] == [session.record.id]
+    assert [state.id for state in desk.sessions.describe()] == [session.record.id]
     monkeypatch.undo()
     await stop(desk, session)
     assert last_state(desk, session).end_reason == "stopped"

@@ -289,7 +289,7 @@ async def test_stop_by_each_name(desk: Desk) -> None:
 
 async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    one, two = await desk.launch(), await desk.launch(folder=tmp_path / "elsewhere")
+    first, two = await desk.launch(), await desk.launch(folder=tmp_path / "elsewhere")
     error = await refused(desk.sessions.ending.stop(StopCli(cli_type="robot")))
     assert (error.status, error.code) == (409, "AMBIGUOUS_TARGET")
     assert (await refused(desk.sessions.ending.stop(StopCli(cli_type="android")))).status == 404
@@ -299,7 +299,7 @@ async def test_stop_wants_to_know_which(desk: Desk, tmp_path: Path) -> None:
     )
     assert stopped.stopped == [two.record.id]
     assert desk.agent.closed
-    assert (await desk.sessions.ending.stop(StopCli(cli_type="robot"))).stopped == [one.record.id]
+    assert (await desk.sessions.ending.stop(StopCli(cli_type="robot"))).stopped == [first.record.id]
     assert desk.sessions.describe() == []
 
 
@@ -339,9 +339,9 @@ async def test_the_limit_of_sessions_holds_for_those_that_start_at_once(desk: De
     assert isinstance(no_directory, ApiError)
     assert no_directory.status == 400
     assert isinstance(first, AgentSession)
-    for one in (resumed, last):
-        assert isinstance(one, ApiError)
-        assert (one.status, one.message) == (
+    for error in (resumed, last):
+        assert isinstance(error, ApiError)
+        assert (error.status, error.message) == (
             409,
             "2 sessions run on this machine, which is the limit: stop one first",
         )
@@ -461,7 +461,7 @@ async def test_the_life_of_a_session_in_events(desk: Desk) -> None:
     assert started.session is not None
     assert (started.event, started.session.status) == ("session:started", "idle")
     assert started.session.target_id == session.target_id
-    titles = [one.session and (one.session.title, one.session.status) for one in updated]
+    titles = [event.session and (event.session.title, event.session.status) for event in updated]
     assert titles == [("Fix it", "generating"), ("Fix it", "idle")]
     assert ended.event == "session:ended"
 
@@ -484,7 +484,7 @@ async def test_an_approval_and_who_answered_it(desk: Desk) -> None:
         *("act_3", "act_3"),
     ]
     answers = [event.answer for event in events if event.event == "approval:resolved"]
-    assert [one and (one.action, one.option_id, one.by) for one in answers] == [
+    assert [answer and (answer.action, answer.option_id, answer.by) for answer in answers] == [
         ("reject", "3", key),
         (None, None, Respondent(kind="terminal")),
         (None, None, Respondent(kind="terminal")),
@@ -498,7 +498,7 @@ async def test_the_queue_in_events(desk: Desk) -> None:
     desk.agent.see("idle")
     await until(lambda: desk.agent.submitted == ["first", "second"])
     changes = [event.queue for event in desk.of("queue:changed")]
-    texts = [[(one.message_id, one.text) for one in change or []] for change in changes]
+    texts = [[(message.message_id, message.text) for message in change or []] for change in changes]
     assert texts == [[(queued.message_id, "second")], []]
 
 
@@ -526,7 +526,7 @@ async def test_each_message_once_over_a_restart(desk: Desk) -> None:
     desk.agent.say("three")
     await until(lambda: len(desk.of("chat:message")) == 3)
     messages = [event.chat_message for event in desk.of("chat:message")]
-    assert [one and one.content for one in messages] == ["one", "two", "three"]
+    assert [message and message.content for message in messages] == ["one", "two", "three"]
     assert len({event.id for event in desk.reported}) == len(desk.reported)
 
 

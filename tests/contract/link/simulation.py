@@ -1,9 +1,9 @@
 """A simulated machine and two simulated nodes, with a network and a database that a test steps.
 
 Both ends of the link are the real ones; sockets, clocks and tasks are simulated. Each method of
-`World` is one step (the network delivers a frame, a node stores an event, a process crashes). A
-test takes them in any order; `settle` then takes all possible steps, without further faults, until
-nothing is left to do.
+`Simulation` is one step (the network delivers a frame, a node stores an event, a process crashes).
+A test takes them in any order; `settle` then takes all possible steps, without further faults,
+until nothing is left to do.
 """
 
 from collections import deque
@@ -69,11 +69,11 @@ class ServiceEnd:
     def __init__(self, node: "Node", wire: Wire) -> None:
         self.node = node
         self.wire = wire
-        self.newest_connection = node.world.database.connection
+        self.newest_connection = node.simulation.database.connection
         """The number of the machine's newest connection at the handshake."""
         self.newest_stored = 0
         self.link = ServiceLink()
-        self.link.accepted(node.world.now)
+        self.link.accepted(node.simulation.now)
         self.sessions: dict[str, Session] = {}
         self.in_flight: set[str] = set()
         self.is_done = False
@@ -106,8 +106,8 @@ class ServiceEnd:
 class Node:
     """A node: its connections, the events that it is about to store, and what others tell it."""
 
-    def __init__(self, world: "World", name: str) -> None:
-        self.world = world
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        self.simulation = simulation
         self.name = name
         self.table: LinkTable[ServiceEnd] = LinkTable()
         self.ends: list[ServiceEnd] = []
@@ -130,7 +130,7 @@ class Node:
         return True
 
     def received(self, end: ServiceEnd, message: str) -> None:
-        end.link.receive(message, self.world.now)
+        end.link.receive(message, self.simulation.now)
         for event in end.link.events():
             match event:
                 case Hello(sessions=sessions):
@@ -147,11 +147,11 @@ class Node:
                     self.intake.append((seq, agents_event, end))
                 case CommandResult(id=command_id):
                     end.in_flight.discard(command_id)
-                    self.world.answered(command_id)
+                    self.simulation.answered(command_id)
                 case Refusal(refused=refused):
-                    self.world.recorded.add(refused.target)
-        for one in list(self.ends):
-            one.flush()
+                    self.simulation.recorded.add(refused.target)
+        for end in list(self.ends):
+            end.flush()
 
     def admit(self) -> None:
         """Register the oldest machine that has said hello, and welcome it.
@@ -159,12 +159,12 @@ class Node:
         The machine may be gone by then: the registration is committed all the same.
         """
         end = self.admitting.pop(0)
-        database = self.world.database
+        database = self.simulation.database
         number = database.attach((self.name, self.run), end.newest_connection)
         if number is None:
             end.newest_connection = database.connection
             end.wire.to_machine.append(PING)
-            self.pinging.append((end, self.world.now + PONG_SECONDS))
+            self.pinging.append((end, self.simulation.now + PONG_SECONDS))
             return
         end.newest_stored = database.event_seq
         end.link.welcome(
@@ -177,7 +177,7 @@ class Node:
         )
         end.flush()
         if not end.link.is_closed:
-            for node in self.world.nodes:
+            for node in self.simulation.nodes:
                 if node is not self:
                     node.claims.append(number)
 
@@ -189,18 +189,18 @@ class Node:
 
     def tick(self) -> None:
         for end, late_at in self.pinging:
-            if self.world.now >= late_at:
+            if self.simulation.now >= late_at:
                 end.link.close(CloseCode.TRY_AGAIN_LATER, "Superseded")
-        self.pinging = [one for one in self.pinging if not one[0].link.is_closed]
+        self.pinging = [entry for entry in self.pinging if not entry[0].link.is_closed]
         for end in list(self.ends):
-            end.link.tick(self.world.now)
+            end.link.tick(self.simulation.now)
             end.flush()
 
     def store(self, count: int) -> None:
         """Store the oldest events that wait, in one transaction."""
         batch = [self.intake.popleft() for _ in range(min(count, len(self.intake)))]
         for seq, event, end in batch:
-            self.world.database.store(end.link.number, seq, event)
+            self.simulation.database.store(end.link.number, seq, event)
         for seq, _, end in batch:
             end.newest_stored = max(end.newest_stored, seq)
             end.link.event_stored(seq)
@@ -224,7 +224,7 @@ class Node:
     def lost(self, end: ServiceEnd) -> None:
         self.ends.remove(end)
         self.table.remove(MACHINE_ID, end)
-        self.world.in_flight_lost(end.in_flight)
+        self.simulation.in_flight_lost(end.in_flight)
 
     def crash(self) -> None:
         """Lose everything that is in memory; it starts again at once."""
@@ -269,13 +269,13 @@ class Database:
 class MachineProcess:
     """One run of the machine agent."""
 
-    def __init__(self, world: "World") -> None:
-        self.world = world
-        self.outbox = Outbox(world.log, allowance=TokenBucket(1e9, 1e9))
+    def __init__(self, simulation: "Simulation") -> None:
+        self.simulation = simulation
+        self.outbox = Outbox(simulation.log, allowance=TokenBucket(1e9, 1e9))
         self.link = MachineLink(
             self.outbox,
             version="1",
-            describe=world.describe,
+            describe=simulation.describe,
             timing=TIMING,
             random_fraction=lambda: 0.5,
         )
@@ -309,7 +309,7 @@ class MachineProcess:
                     if command_id not in self.seen:
                         self.seen.add(command_id)
                         self.waiting[command_id] = None
-                        self.world.executed(command_id)
+                        self.simulation.executed(command_id)
                 case machine_side.CommandsLost():
                     self.waiting.clear()
                 case machine_side.LinkRefused(code):
@@ -320,18 +320,18 @@ class MachineProcess:
         number = self.connecting.pop(0)
         wire = Wire(number, self)
         if node is None or not node.accept(wire):
-            self.link.connection_lost(number, self.world.now)
+            self.link.connection_lost(number, self.simulation.now)
         else:
             self.wires[number] = wire
-            self.world.wires.append(wire)
-            self.link.connection_opened(number, self.world.now)
+            self.simulation.wires.append(wire)
+            self.link.connection_opened(number, self.simulation.now)
         self.act()
 
     def take(self) -> bool:
         """Take a batch of frames, if there is one now."""
         if self.batch is not None:
             return False
-        taken = self.link.next_batch(self.world.now)
+        taken = self.link.next_batch(self.simulation.now)
         if taken is None:
             return False
         number, frames = taken
@@ -346,7 +346,7 @@ class MachineProcess:
             self.wires[number].to_service.append(frames.popleft())
         if not frames or number not in self.wires:
             self.batch = None
-            self.link.batch_written(self.world.now)
+            self.link.batch_written(self.simulation.now)
             self.act()
 
     def answer(self, command_id: str) -> None:
@@ -360,15 +360,15 @@ class MachineProcess:
         if message is PING:
             wire.to_service.append(PONG)
         elif isinstance(message, str):
-            self.link.receive(wire.number, message, self.world.now)
+            self.link.receive(wire.number, message, self.simulation.now)
         else:
             assert isinstance(message, End)
             del self.wires[wire.number]
-            self.link.connection_lost(wire.number, self.world.now, message.code)
+            self.link.connection_lost(wire.number, self.simulation.now, message.code)
         self.act()
 
 
-class World:
+class Simulation:
     """Everything, with the record of what must hold."""
 
     def __init__(self) -> None:
@@ -516,7 +516,7 @@ class World:
                 if not self._step():
                     break
             else:
-                raise AssertionError("the world does not come to rest")
+                raise AssertionError("the simulation does not come to rest")
             self.pass_time(16)
         while self._step():
             pass
@@ -572,7 +572,7 @@ class World:
         assert self.process.refused is None, "the only machine was taken for somebody else"
 
     def check_at_rest(self) -> None:
-        """Assert what holds once the world is at rest."""
+        """Assert what holds once the simulation is at rest."""
         self.check()
         stored = set(self.database.events)
         missing = [name for name in self.emitted if name not in stored | self.lost_with_the_log]
