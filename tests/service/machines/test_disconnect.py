@@ -14,7 +14,7 @@ from tests.rig.site import Owner, Site
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-class Setting:
+class ConnectedMachine:
     """A connected machine, its owner, and the owner's dashboard."""
 
     def __init__(
@@ -35,62 +35,66 @@ class Setting:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def setting(site: Site, owner: Owner) -> Setting:
+async def connected(site: Site, owner: Owner) -> ConnectedMachine:
     theirs = await person(site)
     enrolled = await theirs.enrolls()
     machine = await theirs.machine(enrolled=enrolled)
-    return Setting(theirs, enrolled, machine, await dashboard(theirs))
+    return ConnectedMachine(theirs, enrolled, machine, await dashboard(theirs))
 
 
-async def test_disconnect(setting: Setting) -> None:
+async def test_disconnect(connected: ConnectedMachine) -> None:
     """Disconnected at once; the daemon may reconnect by itself (Close codes of the protocol)."""
-    request = setting.owner.sends("GET", setting.status)
-    await setting.machine.takes("agent_status")
-    response = await setting.api.post(f"{setting.path}/disconnect")
+    request = connected.owner.sends("GET", connected.status)
+    await connected.machine.takes("agent_status")
+    response = await connected.api.post(f"{connected.path}/disconnect")
     assert (response.status_code, response.json()["success"]) == (200, True)
-    assert (await setting.machine.closed())[0] == 4403
+    assert (await connected.machine.closed())[0] == 4403
     assert_error(await request, 503)
-    await setting.assert_offline()
-    again = (await setting.owner.machine(enrolled=setting.enrolled)).obliges()
-    assert again.id == setting.enrolled.daemon_id
-    assert (await setting.api.get(setting.status)).status_code == 200
+    await connected.assert_offline()
+    again = (await connected.owner.machine(enrolled=connected.enrolled)).obliges()
+    assert again.id == connected.enrolled.daemon_id
+    assert (await connected.api.get(connected.status)).status_code == 200
 
 
-async def test_revoke(setting: Setting, site: Site) -> None:
+async def test_revoke(connected: ConnectedMachine, site: Site) -> None:
     """docs/access.md: the token is revoked for good; setup must be run again."""
-    response = await setting.api.post(f"{setting.path}/revoke")
+    response = await connected.api.post(f"{connected.path}/revoke")
     assert (response.status_code, response.json()["success"]) == (200, True)
-    code, reason = await setting.machine.closed()
+    code, reason = await connected.machine.closed()
     assert code == 4401
     assert "outrider setup" in reason
-    await setting.assert_offline()
-    async with socket(site.gateway, setting.enrolled.token) as connection:
+    await connected.assert_offline()
+    async with socket(site.gateway, connected.enrolled.token) as connection:
         with pytest.raises(ConnectionClosed) as end:
             await connection.recv()
     assert closing(end.value)[0] == 4401
-    anew = await setting.owner.enrolls(daemon_id=setting.enrolled.daemon_id)
-    assert (await setting.owner.machine(enrolled=anew)).id == setting.enrolled.daemon_id
+    anew = await connected.owner.enrolls(daemon_id=connected.enrolled.daemon_id)
+    assert (await connected.owner.machine(enrolled=anew)).id == connected.enrolled.daemon_id
 
 
 @pytest.mark.parametrize("action", ["disconnect", "revoke"])
 class TestRefused:
-    async def test_of_a_machine_that_is_offline(self, setting: Setting, action: str) -> None:
+    async def test_of_a_machine_that_is_offline(
+        self, connected: ConnectedMachine, action: str
+    ) -> None:
         """It is done all the same: the token of an offline machine can be revoked."""
-        asleep = await setting.owner.enrolls()
-        response = await setting.api.post(f"/api/v1/daemons/{asleep.daemon_id}/{action}")
+        asleep = await connected.owner.enrolls()
+        response = await connected.api.post(f"/api/v1/daemons/{asleep.daemon_id}/{action}")
         assert response.status_code == 200
 
-    async def test_of_another_account(self, setting: Setting, owner: Owner, action: str) -> None:
+    async def test_of_another_account(
+        self, connected: ConnectedMachine, owner: Owner, action: str
+    ) -> None:
         """docs/access.md: another account's machine is a 404, and stays as it was."""
         theirs = (await owner.machine()).obliges()
-        assert_error(await setting.api.post(f"/api/v1/daemons/{theirs.id}/{action}"), 404)
-        assert_error(await setting.api.post(f"/api/v1/daemons/machine_x/{action}"), 404)
+        assert_error(await connected.api.post(f"/api/v1/daemons/{theirs.id}/{action}"), 404)
+        assert_error(await connected.api.post(f"/api/v1/daemons/machine_x/{action}"), 404)
         path = f"/api/v1/shortcuts/{theirs.id}:cli:x/status"
         assert (await owner.api.get(path)).status_code == 200
 
-    async def test_with_a_key(self, setting: Setting, action: str) -> None:
+    async def test_with_a_key(self, connected: ConnectedMachine, action: str) -> None:
         """docs/access.md, Sessions: the login must be recent."""
-        response = await setting.owner.api.post(f"{setting.path}/{action}")
+        response = await connected.owner.api.post(f"{connected.path}/{action}")
         assert_error(response, 403, "RECENT_LOGIN_REQUIRED")
-        setting.machine.obliges()
-        assert (await setting.api.get(setting.status)).status_code == 200
+        connected.machine.obliges()
+        assert (await connected.api.get(connected.status)).status_code == 200

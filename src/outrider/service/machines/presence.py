@@ -20,6 +20,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -72,9 +73,7 @@ class Presence:
     """The machines that are connected or in their grace period.
 
     Args:
-        node: this node's id.
         grace_period: seconds for which a dropped machine still counts as connected.
-        announce: creates the events of machines that come online or go offline.
         clock: seconds since the epoch.
     """
 
@@ -93,8 +92,7 @@ class Presence:
         self._database = database
         self._node = node
         self._clock = clock
-        self._local = _LocalMachines(grace_period, self._on_grace_expired)
-        self._expiries: set[asyncio.Task[None]] = set()
+        self._local = _LocalMachines(grace_period, self.withdraw)
         self._unsaved: WriteBehind[None] = WriteBehind(self._save_snapshots, "machines")
         self._sessions_changed: Callable[[MachineState], None] = lambda _: None
         # Registrations of one machine are stored in the order of their hellos: the last stored has
@@ -193,7 +191,13 @@ class Presence:
         state.connection = UNKNOWN  # until the transaction is known to be committed
         arrival = machines.Arrival(row.id, token_hash, row.connection, values)
         async with self._registering.setdefault(row.id, asyncio.Lock()):
-            attached = await self._attach(state, arrival, was_connected=row.connected)
+            attached = await _attach(
+                self._database,
+                self._node,
+                arrival,
+                partial(self._announce, EventName.MACHINE_CONNECTED, state),
+                was_connected=row.connected,
+            )
         if isinstance(attached, machines.AttachFailure):
             self._roll_back(state, older)
             return attached
@@ -252,10 +256,7 @@ class Presence:
             await self._set_offline(state, anywhere=True)
 
     async def withdraw(self, state: MachineState) -> None:
-        """Set offline a machine whose connection was closed while `register` stored it.
-
-        A newer registration, here or on another node, stays.
-        """
+        """Set a machine offline, unless it has registered again, here or on another node."""
         await self._set_offline(state, anywhere=False)
 
     async def take_over(self) -> None:
@@ -305,38 +306,13 @@ class Presence:
     async def close(self) -> None:
         """Stop all timers. Machines stay `connected` in the database for the next start."""
         # First what could still change a machine, then the save, which has the final states.
-        self._local.close()
-        for task in self._expiries:
-            task.cancel()
-        if self._expiries:
-            await asyncio.wait(self._expiries, timeout=5)
+        await self._local.close()
         for state in self._local:
             self._unsaved.put(state.id, None)
         try:
             await self.save()
         except DATABASE_ERRORS as error:
             _log.warning("saving machines failed", error=str(error))
-
-    async def _attach(
-        self, state: MachineState, arrival: machines.Arrival, *, was_connected: bool
-    ) -> machines.AttachedMachine | machines.AttachFailure:
-        """Store that a machine is connected to this node, with its event if it was offline.
-
-        Args:
-            was_connected: whether its row said so a moment ago; the transaction decides.
-        """
-        name, announcement = EventName.MACHINE_CONNECTED, None
-        if not was_connected:
-            # Not in the transaction: it may need a second connection of the database's pool.
-            announcement = await self._announce(name, state)
-        async with self._database.begin() as transaction:
-            attached = await machines.attach(transaction, self._node, arrival)
-            if isinstance(attached, machines.AttachFailure) or attached.was_connected:
-                return attached
-            announcement = announcement or await self._announce(name, state)
-            await deliveries.add(transaction, [announcement.event], announcement.deliveries)
-        announcement.stored()
-        return attached
 
     async def _save_snapshots(self, machine_ids: dict[str, None]) -> None:
         rows = {}
@@ -391,22 +367,34 @@ class Presence:
             self._local.add(older)
             self._local.begin_grace(older.id)
 
-    def _on_grace_expired(self, state: MachineState) -> None:
-        task = asyncio.create_task(self._set_offline_with_retry(state), name=f"offline {state.id}")
-        self._expiries.add(task)
-        task.add_done_callback(self._expiries.discard)
-
-    async def _set_offline_with_retry(self, state: MachineState) -> None:
-        """Set a machine offline after its grace period; retry until the database is available."""
-        while self._local.get(state.id) is state and not state.online:
-            try:
-                await self._set_offline(state, anywhere=False)
-            except DATABASE_ERRORS as error:
-                _log.warning("setting machine offline failed, retrying", error=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
-
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+async def _attach(
+    database: Database,
+    node: str,
+    arrival: machines.Arrival,
+    announce: Callable[[], Awaitable[Announcement]],
+    *,
+    was_connected: bool,
+) -> machines.AttachedMachine | machines.AttachFailure:
+    """Store that a machine is connected to a node, with its event if it was offline.
+
+    Args:
+        announce: creates that event.
+        was_connected: whether its row said so a moment ago; the transaction decides.
+    """
+    # Not in the transaction: it may need a second connection of the database's pool.
+    announcement = None if was_connected else await announce()
+    async with database.begin() as transaction:
+        attached = await machines.attach(transaction, node, arrival)
+        if isinstance(attached, machines.AttachFailure) or attached.was_connected:
+            return attached
+        announcement = announcement or await announce()
+        await deliveries.add(transaction, [announcement.event], announcement.deliveries)
+    announcement.stored()
+    return attached
 
 
 def _stale_millis() -> int:
@@ -426,15 +414,18 @@ class _LocalMachines:
 
     Args:
         grace_period: seconds that a machine has to reconnect.
-        on_expired: called with a machine that has not.
+        set_offline: sets a machine offline that has not.
     """
 
-    def __init__(self, grace_period: float, on_expired: Callable[[MachineState], None]) -> None:
+    def __init__(
+        self, grace_period: float, set_offline: Callable[[MachineState], Awaitable[None]]
+    ) -> None:
         self._grace_period = grace_period
-        self._on_expired = on_expired
+        self._set_offline = set_offline
         self._machines: dict[str, MachineState] = {}
         self._accounts: defaultdict[str, dict[str, MachineState]] = defaultdict(dict)
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._expiries: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[MachineState]:
         return iter(self._machines.values())
@@ -477,16 +468,31 @@ class _LocalMachines:
         if timer is not None:
             timer.cancel()
 
-    def close(self) -> None:
-        """Cancel all timers."""
+    async def close(self) -> None:
+        """Cancel all timers, and what expired ones have begun."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        for task in self._expiries:
+            task.cancel()
+        if self._expiries:
+            await asyncio.wait(self._expiries, timeout=5)
 
     def _timer_expired(self, machine_id: str) -> None:
         state = self._machines.get(machine_id)
         if state is not None:
-            self._on_expired(state)
+            task = asyncio.create_task(self._expire(state), name=f"offline {machine_id}")
+            self._expiries.add(task)
+            task.add_done_callback(self._expiries.discard)
+
+    async def _expire(self, state: MachineState) -> None:
+        """Set a machine offline after its grace period; retry until the database is available."""
+        while self._machines.get(state.id) is state and not state.online:
+            try:
+                await self._set_offline(state)
+            except DATABASE_ERRORS as error:
+                _log.warning("setting machine offline failed, retrying", error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _have_changed(before: Mapping[str, Session], now: Mapping[str, Session]) -> bool:
