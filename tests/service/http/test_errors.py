@@ -40,7 +40,7 @@ async def test_every_response_has_a_request_id_of_its_own(owner: Owner, site: Si
     assert len(ids) == len(responses)
 
 
-async def test_who_is_not_let_in_is_told_how_to_be(owner: Owner, site: Site) -> None:
+async def test_a_401_has_a_challenge(owner: Owner, site: Site) -> None:
     """RFC 9110, 15.5.2: a 401 has a challenge."""
     body = {"email": owner.email, "password": "no"}
     for response in (
@@ -53,7 +53,7 @@ async def test_who_is_not_let_in_is_told_how_to_be(owner: Owner, site: Site) -> 
     assert "www-authenticate" not in (await owner.api.get("/api/v1/daemons")).headers
 
 
-async def test_a_bug_in_the_service_is_a_500_without_its_trace(
+async def test_an_unexpected_exception_is_a_500_without_its_trace(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/api.md, Errors: a 500 too has the error body and a request id."""
@@ -80,21 +80,20 @@ async def test_a_bug_in_the_service_is_a_500_without_its_trace(
         "/api/v1/daemons/a%2Fb/status",
         "/api/v1/shortcuts/x/nothing",
         "/api/v1/daemon/connect",
+        "/mcp/nothing",
     ],
 )
-async def test_unknown_route(owner: Owner, path: str) -> None:
-    """An unknown route is a 404."""
+async def test_an_unknown_route_is_a_404_in_json_for_programs_and_browsers(
+    owner: Owner, path: str
+) -> None:
     assert_error(await owner.api.get(path), 404)
-
-
-@pytest.mark.parametrize("path", ["/api", "/api/v1", "/api/v1/daemons/", "/mcp/nothing"])
-async def test_unknown_route_of_the_api_is_json_for_a_browser(owner: Owner, path: str) -> None:
     response = await owner.api.get(path, headers={"Accept": "text/html"})
-    assert_error(response, 404)
-    assert response.headers["content-type"] == "application/json"
+    if path.startswith(("/api", "/mcp")):
+        assert_error(response, 404)
+        assert response.headers["content-type"] == "application/json"
 
 
-async def test_unknown_page_is_html_for_a_browser(owner: Owner) -> None:
+async def test_an_unknown_page_is_html_for_a_browser(owner: Owner) -> None:
     response = await owner.api.get("/nothing/here", headers={"Accept": "text/html,*/*"})
     assert response.status_code == 404
     assert response.headers["content-type"].startswith("text/html")
@@ -113,7 +112,7 @@ async def test_unknown_page_is_html_for_a_browser(owner: Owner) -> None:
         ("OPTIONS", "/api/v1/daemons", "GET"),
     ],
 )
-async def test_wrong_method(owner: Owner, method: str, path: str, allow: str) -> None:
+async def test_a_wrong_method_is_a_405(owner: Owner, method: str, path: str, allow: str) -> None:
     """A wrong method is a 405; its header has the right ones (RFC 9110)."""
     response = await owner.api.request(method, path, content=b"{}")
     assert_error(response, 405)
@@ -194,7 +193,7 @@ _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     ],
     ids=["rubbish", "method", "header", "length", "no socket there", "no key", "no version"],
 )
-async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
+async def test_invalid_http_is_refused_with_an_error_body(
     site: Site, sent: str, status: int
 ) -> None:
     """docs/api.md, Errors: every response has the error body and an X-Request-Id."""
@@ -212,23 +211,16 @@ async def test_what_never_becomes_a_request_is_refused_in_the_same_form(
     assert response.headers["content-length"] == str(len(body))
 
 
-class TestAnotherAccounts:
-    """docs/access.md, Credentials: another account's ids are as unknown as any."""
-
-    async def test_its_session_is_not_reached_through_my_machine(
-        self, owner: Owner, site: Site
-    ) -> None:
-        """A payload that names another machine's target goes to nobody but my machine."""
-        other = await site.account()
-        theirs = session()
-        their_machine = await other.machine(theirs)
-        mine = (await owner.machine()).obliges()
-        await owner.api.post(
-            f"/api/v1/daemons/{mine.id}/command",
-            json={
-                "type": "read_chat",
-                "payload": {"target": f"{their_machine.id}:session:{theirs.id}"},
-            },
-        )
-        await their_machine.settled()
-        assert their_machine.received_nothing()
+async def test_another_accounts_session_is_not_reached_through_a_machine_of_mine(
+    owner: Owner, site: Site
+) -> None:
+    """A payload that names another machine's target goes to nobody but the machine of the path."""
+    other = await site.account()
+    theirs = session()
+    their_machine = await other.machine(theirs)
+    mine = (await owner.machine()).obliges()
+    payload = {"target": f"{their_machine.id}:session:{theirs.id}"}
+    command = {"type": "read_chat", "payload": payload}
+    await owner.api.post(f"/api/v1/daemons/{mine.id}/command", json=command)
+    await their_machine.settled()
+    assert their_machine.received_nothing()

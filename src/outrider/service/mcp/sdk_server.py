@@ -79,7 +79,9 @@ class SdkServer:
                 version=__version__,
                 title="Outrider",
                 instructions=INSTRUCTIONS,
-                get_tool_input_schema=_input_schema,
+                get_tool_input_schema=lambda name: (
+                    BY_NAME[name].input_schema if name in BY_NAME else None
+                ),
                 on_list_tools=self._list_tools,
                 on_call_tool=self._call_tool,
                 on_list_resources=self._list_resources,
@@ -148,12 +150,6 @@ class SdkServer:
             value = await self._calls.read(_caller(context), uri)
         except ToolError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
-        if value is None:
-            raise MCPError(
-                types.INVALID_PARAMS,
-                f"There is no resource {uri[:200]!r}: it is {MACHINES_URI}, {AGENT_URI} or "
-                f"{CHAT_URI}",
-            )
         text = msgspec.json.encode(value).decode()
         contents = types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
@@ -163,11 +159,6 @@ def _caller(context: _Context) -> Call:
     assert context.request is not None, "the SDK's HTTP transport gives the request"
     call: Call = context.request.scope[_CALL]
     return call
-
-
-def _input_schema(name: str) -> dict[str, Any] | None:
-    tool = BY_NAME.get(name)
-    return None if tool is None else tool.input_schema
 
 
 def _described(tool: Tool) -> types.Tool:

@@ -109,17 +109,18 @@ class ToolCalls:
             await self._add_types(caller.account_id, result["machines"])
         return result
 
-    async def read(self, caller: Call, uri: str) -> dict[str, Any] | None:
-        """Return what a resource contains; None if there is no such resource.
+    async def read(self, caller: Call, uri: str) -> dict[str, Any]:
+        """Return what a resource contains.
 
         Raises:
-            ToolError: it cannot be read.
+            ToolError: there is no such resource, or it cannot be read.
         """
         if uri == MACHINES_URI:
             return await self.call(caller, "list_machines", {})
         start = AGENT_URI.format(id="")
         if not uri.startswith(start):
-            return None
+            known = f"{MACHINES_URI}, {AGENT_URI} or {CHAT_URI}"
+            raise ToolError(f"There is no resource {uri[:200]!r}: it is {known}")
         agent = unquote(uri.removeprefix(start).removesuffix("/chat"))
         name = "read_chat" if uri.endswith("/chat") else "get_agent"
         return await self.call(caller, name, {"agent": agent})
