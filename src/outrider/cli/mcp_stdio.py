@@ -65,6 +65,7 @@ async def serve(base_url: str | None, key: str) -> None:
             async for message in read:
                 if isinstance(message, SessionMessage):  # otherwise it is not valid JSON-RPC
                     tasks.start_soon(pass_on, message)
+            # The client is gone: a wait that goes on would keep this process for a minute.
             tasks.cancel_scope.cancel()
 
 
@@ -78,7 +79,8 @@ async def _check(http: httpx2.AsyncClient, url: str) -> None:
         response = await http.get(url)
     except (httpx2.InvalidURL, httpx2.HTTPError, UnicodeError) as error:
         raise Unusable(_unreachable(url, error)) from error
-    if response.status_code != 405:  # the answer to a GET with a valid key
+    # The answer to a GET with a valid key. A message would count against the key's limits twice.
+    if response.status_code != 405:
         text = _json(response).get("error", f"there is no Outrider ({response.status_code})")
         raise Unusable(f"{url}: {text}")
 
@@ -99,6 +101,7 @@ async def _answer(
     if sent["method"] == "initialize" and "result" in body:
         # Required with every request after the handshake.
         http.headers["MCP-Protocol-Version"] = body["result"]["protocolVersion"]
+    # An error before the SDK got the message has the API's format, or none.
     if "jsonrpc" in body:
         return {**body, "id": sent["id"]}
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": sent["id"]}

@@ -97,6 +97,7 @@ class Authorization:
             ApiError: 401, 403 or 429, by the first check that fails.
         """
         address = self._addresses.counted_as(context.address)
+        # A wrong credential is an error only after the address is counted: else guesses were free.
         claimed, problem = None, None
         if endpoint.who != "anyone":
             try:
@@ -122,6 +123,7 @@ class Authorization:
         context.principal = principal
         await self._count(context, "key", principal.id)
         await self.authorize_inner(endpoint, context)
+        # Last, so that a refused request costs nothing of the month (docs/access.md, "Limits").
         await self._quota.spend(principal.account_id)
 
     async def authorize_inner(self, endpoint: Endpoint[Any], context: RequestContext) -> None:
@@ -179,6 +181,7 @@ class Authorization:
         """
         address = self._addresses.counted_as(context.address)
         claimed = None
+        # Which error the credential has is not said here: the path does not exist for anybody.
         with suppress(ApiError):
             _, claimed = self._credential(context)
         if claimed is None:
@@ -203,6 +206,7 @@ class Authorization:
         try:
             return await self._authenticator.active(claimed)
         except ApiError:
+            # As for any wrong credential, although the session has been counted too.
             address = self._addresses.counted_as(context.address)
             if address is not None:
                 await self._count(context, "ip", address)
@@ -303,6 +307,7 @@ def _is_own_handshake(headers: Headers, public_origin: bytes | None) -> bool:
     origin = headers.get(b"origin")
     if origin is None or headers.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
         return False
+    # Behind a proxy that ends TLS, the request does not show the scheme; the public URL has it.
     host = origin.partition(b"://")[2]
     if public_origin is not None and host == public_origin.partition(b"://")[2]:
         return origin == public_origin
@@ -326,6 +331,8 @@ def refuse_cross_site(headers: Headers) -> None:
 
 def _same_origin(headers: Headers) -> bool | None:
     """Return whether the request comes from this site's pages; None if not from a browser."""
+    # Pages cannot set either header. `Origin` is for browsers that do not send the first one,
+    # such as Safari before 16.4.
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site == b"same-origin"

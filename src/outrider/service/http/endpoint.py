@@ -118,7 +118,7 @@ class Call:
 
 
 async def never() -> None:
-    """Be the `client_gone` of work that does not end with its client."""
+    """A `client_gone` that never fires, for work that outlives its request."""
     await asyncio.Event().wait()
 
 
@@ -234,4 +234,4 @@ class BoundEndpoint(NamedTuple):
 
 def bind(endpoints: Iterable[Endpoint[S]], services: S) -> list[BoundEndpoint]:
     """Give the handlers of endpoints the services that they use."""
-    return [BoundEndpoint(one, partial(one.handler, services)) for one in endpoints]
+    return [BoundEndpoint(row, partial(row.handler, services)) for row in endpoints]

@@ -154,6 +154,7 @@ def _struct(described: inspect.StructType, *, is_request: bool) -> dict[str, Any
         optional = (*fields, *optional)
     for field in optional:
         name = field.encode_name
+        # A running session with an end, or a delivery with an error, would mislead a reader.
         if not is_request and name in _ABSENT and field.default is None:
             if not described.cls.__struct_config__.omit_defaults:
                 values[name] = None

@@ -4,7 +4,6 @@ Clients may rely on the order of the checks (docs/access.md, "Limits"). Handlers
 (404) by querying only what the account owns.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -168,6 +167,7 @@ class EndpointApp:
             context=self.pipeline.authorization.context(asgi_scope), receive=receive
         )
         await self._run(exchange)
+        # The audit record exists by now: a client that sees a response can find its record.
         match exchange.result:
             case Answer() as answer:
                 await _send_json(asgi_scope, send, answer, exchange.headers)
@@ -223,8 +223,6 @@ class EndpointApp:
             exchange.result, exchange.headers = await self.refusal(exchange, error)
         except (ClientGone, ConnectionError):
             exchange.status = _GONE
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001  # answers 500 and logs the traceback
             exchange.result = failure_response(context.scope, error)
             exchange.status = exchange.result.status
@@ -241,6 +239,7 @@ class EndpointApp:
         endpoint, context, receive = self.endpoint, exchange.context, exchange.receive
         scope, headers = context.scope, context.headers
         if context.principal is not None:
+            # For the server's log, which is written even if the client is cut off from here on.
             scope[ACCOUNT_ID] = context.principal.account_id
         # A request with neither header has no body (RFC 9112, 6.3).
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
@@ -262,6 +261,7 @@ class EndpointApp:
         )
         if endpoint.is_read is not None:
             call.reads_only = endpoint.is_read(query if endpoint.socket is not None else decoded)
+        # Which scope the request needs is only known now: its body or query says what it does.
         if endpoint.read_scope is not None and endpoint.mutates and not call.reads_only:
             self.pipeline.authorization.require_scope(endpoint, call.principal)
         return call
@@ -272,9 +272,8 @@ class EndpointApp:
         Raises:
             ApiError: 503, audit records cannot be stored.
         """
-        if not self.endpoint.mutates or call.reads_only or self.pipeline.audit.failure is None:
-            return
-        if self.pipeline.audit_required:
+        changes = self.endpoint.mutates and not call.reads_only
+        if changes and self.pipeline.audit_required and self.pipeline.audit.failure is not None:
             raise ApiError(
                 503,
                 "Nothing can be changed at the moment, for the service cannot write its audit: "
@@ -292,7 +291,9 @@ class EndpointApp:
             if isinstance(data, Conversation):
                 await self._open(data, call)
             return self._success(data) if isinstance(data, bytes | Wire) else data
-        call.client_gone = never  # continue without the client, so that a retry finds the response
+        # Goes on without the client: it may have lost the connection before it got the response,
+        # and its retry with the same key must find what the first request has done.
+        call.client_gone = never
         return await self.pipeline.idempotency.once(
             principal=call.principal.id,
             key=key.decode("latin-1"),
@@ -307,8 +308,11 @@ class EndpointApp:
             ApiError: it is refused; 426, the request is not a handshake.
         """
         if call.asgi_scope["type"] != "websocket":
+            # Nothing has been opened, so there is nothing to audit.
             call.reads_only = True
             raise ApiError(426, "This path takes WebSockets: connect with a client for them")
+        # Before the handshake is accepted: a refusal is an HTTP response that the client can read,
+        # where an open WebSocket only has a close code.
         await self.pipeline.sockets.open(conversation, call.principal)
 
     async def _handle_once(self, call: Call) -> tuple[Answer, bool]:
@@ -363,6 +367,7 @@ class EndpointApp:
                 request=call.asgi_scope["request_id"].decode(),
             )
         finally:
+            # Also if the task is cancelled: what the handler has acquired is released here only.
             stream.ended()
 
     async def _converse(self, exchange: Exchange, conversation: Conversation, send: Send) -> None:

@@ -44,6 +44,7 @@ async def read_body(receive: Receive, length: bytes | None = None) -> bytes:
             limit nothing is read.
         ConnectionError: the client disconnected before the end of the body.
     """
+    # Before the first `receive`, which would make the server send `100 Continue`.
     if length is not None and length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _too_large()
     message = await receive()
@@ -180,8 +181,8 @@ def _known_names(model: type[msgspec.Struct]) -> Mapping[str, str]:
     """Return the names of a type's fields, in alphabetical order, as they are compared."""
     refused = getattr(model, "refused_fields", {})
     tag = model.__struct_config__.tag_field
-    known = {*model.__struct_encode_fields__, *refused, *(() if tag is None else (tag,))}
-    return {_plain(name): name for name in sorted(known)}
+    names = {*model.__struct_encode_fields__, *refused, *(() if tag is None else (tag,))}
+    return {_plain(name): name for name in sorted(names)}
 
 
 def _plain(name: str) -> str:

@@ -77,6 +77,7 @@ class RequestMetrics:
         )
         span = self._span(scope)
 
+        # Counted at the head, not at the end: a stream would count only once it ends.
         def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 status: int = message["status"]
@@ -91,6 +92,7 @@ class RequestMetrics:
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
+                # Only now known: the routing is inside.
                 route = _route_of(scope)
                 if route != _NO_ROUTE:
                     span.rename(f"{_method(scope, '_OTHER')} {route}")

@@ -74,6 +74,7 @@ class McpEndpoint(EndpointApp):
 
     async def close(self) -> None:
         """Stop the SDK's server, if it was started."""
+        # The SDK's task group must be left by the task that entered it: end that one.
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_END_SECONDS)
@@ -100,6 +101,7 @@ class McpEndpoint(EndpointApp):
         refuse_cross_site(headers_of(call.asgi_scope))
         if call.asgi_scope["method"] != "POST":
             raise ApiError(405, "This path takes POST and no other method: it has no sessions")
+        # Counted once the body is there: slow bodies have the server's own limits.
         key_id = call.principal.id
         if self._counts[key_id] >= MAX_CONCURRENT:
             raise ApiError(
@@ -126,6 +128,7 @@ class McpEndpoint(EndpointApp):
                 server: SdkServer = module.SdkServer(self._calls)
                 ready = asyncio.get_running_loop().create_future()
                 self._task = asyncio.create_task(server.run(ready), name="serve /mcp")
+                # `ready` is never done if the SDK fails to start: its task has the exception then.
                 await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
                 if self._task.done():
                     self._task.result()

@@ -1,6 +1,6 @@
 """The MCP server, by the official SDK: from its messages to tool calls and back.
 
-Nothing else imports the SDK, which takes 30 MB: a service whose `/mcp` nobody uses does without.
+Nothing else imports the SDK: a service whose `/mcp` nobody uses does without it.
 """
 
 import asyncio
@@ -103,6 +103,8 @@ class SdkServer:
         """Return the response to a message."""
         status, parts = 500, list[bytes]()
 
+        # With `json_response` every answer is one body; only a subscription would be a stream, and
+        # this server offers none.
         async def send(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)

@@ -96,6 +96,7 @@ class ToolCalls:
             decoder = msgspec.json.Decoder(tool.model)
             fields = tool.fields(decode_body(decoder, msgspec.json.encode(arguments)))
             if tool.operation == "stop":
+                # Its path names the machine; a target of no machine is refused by the endpoint.
                 fields["daemonId"], fields["type"] = fields["target"].partition(":")[0], "unknown"
             if self.may_call(caller.principal, tool):  # otherwise it is refused, and audited, below
                 await self._complete(caller, tool, fields)
@@ -119,8 +120,8 @@ class ToolCalls:
             return await self.call(caller, "list_machines", {})
         start = AGENT_URI.format(id="")
         if not uri.startswith(start):
-            known = f"{MACHINES_URI}, {AGENT_URI} or {CHAT_URI}"
-            raise ToolError(f"There is no resource {uri[:200]!r}: it is {known}")
+            uris = f"{MACHINES_URI}, {AGENT_URI} or {CHAT_URI}"
+            raise ToolError(f"There is no resource {uri[:200]!r}: it is {uris}")
         agent = unquote(uri.removeprefix(start).removesuffix("/chat"))
         name = "read_chat" if uri.endswith("/chat") else "get_agent"
         return await self.call(caller, name, {"agent": agent})
@@ -144,6 +145,7 @@ class ToolCalls:
             ToolError: the caller may not do this, or several machines are meant.
             ApiError: there is no such agent, or its machine does not answer.
         """
+        # An id wins over a nickname that looks like it: nicknames are free text.
         if "machine" in tool.arguments and "daemonId" in fields:
             fields["daemonId"] = await self._machine_id(caller.account_id, fields["daemonId"])
         if tool.operation == "stop":
