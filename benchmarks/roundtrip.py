@@ -96,7 +96,7 @@ def roundtrip(bench: Bench) -> Sections:
     """Compare with the bare baseline; then measure the programs at rest."""
     site = _Site(bench)
     baseline = _bare(site)
-    pass
+    _check_same(site, baseline)
     for name in site.requests:
         figures = []
         for connections, measures in _MEASURES.items():
