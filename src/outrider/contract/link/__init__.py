@@ -7,6 +7,6 @@
 `machine` has `MachineLink`, one for all connections that a machine agent makes, one after the
 other; `outbox` has what it sends. `service` has `ServiceLink`, one for each connection, and
 `LinkTable`, the connections of a node. None of them waits, reads a clock or touches a socket:
-`daemon.link` and `cloud.fleet.gateway` do that. tests/contract/link runs both ends against each
+`machine.link` and `service.machines` do that. tests/contract/link runs both ends against each
 other, with faults at every step.
 """

@@ -3,6 +3,6 @@
     bundle (daemon) ── parts ──> worker (child process): bounds with redaction, then report
 
 - `bundle` collects the parts of a session and passes them to `worker`, a child process.
-- `bounds` copies the parts within size limits and has `daemon.redaction` remove their secrets.
+- `bounds` copies the parts within size limits and has `machine.redaction` remove their secrets.
 - `report` renders the result as Markdown.
 """

@@ -46,7 +46,6 @@ class Sessions(Registry):
         emit: called with each agent event, in order.
         deltas: takes the text of messages while they are written; None if it is not needed.
         worktrees: creates the git worktrees of sessions.
-        workspaces: reads the directories of sessions.
         tracing: begins the spans of turns.
         max_sessions: sessions that may run at a time.
     """
@@ -64,7 +63,6 @@ class Sessions(Registry):
         clock: Clock = epoch_millis,
         deltas: DeltaSink | None = None,
         worktrees: Worktrees | None = None,
-        workspaces: Workspaces | None = None,
         tracing: Tracing = OFF,
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
@@ -79,7 +77,7 @@ class Sessions(Registry):
         self._on_change = on_change
         self._emit = emit
         self._deltas = deltas
-        self._workspaces = workspaces or Workspaces()
+        self._workspaces = Workspaces()
         self._tracing = tracing
         self.worktrees = SessionWorktrees(self, worktrees or Worktrees())
         self.ending = Ending(self, self.worktrees, on_remove, emit)
