@@ -71,13 +71,13 @@ def test_the_text_has_the_agents_and_a_code_to_scan() -> None:
 def test_a_program_that_reads_the_output_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def new_link() -> str:
+    def new_password_link() -> str:
         raise AssertionError("the browser opens")
 
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("CI", raising=False)
     settings = Settings(data_dir=tmp_path, public_url="https://outrider.example.com")
-    greet_person(settings, 8400, [PROVIDER], new_link, tmp_path / "open.html")
+    greet_person(settings, 8400, [PROVIDER], new_password_link, tmp_path / "open.html")
     assert capsys.readouterr().out == ""
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import Browser, Page
 
-from outrider.service.accounts.password_resets import new_link
+from outrider.service.accounts.one_time_links import new_password_link
 from outrider.service.http.session_cookie import COOKIE
 from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.errors import assert_error
@@ -172,7 +172,9 @@ async def test_a_browser_without_storage_stays_logged_in_until_a_reload(
 async def test_the_token_of_a_password_link_leaves_the_address_at_once(
     user: Owner, browser: Browser
 ) -> None:
-    link = await new_link(user.site.database, (await logged_in(user)).user.id, user.site.url)
+    link = await new_password_link(
+        user.site.database, (await logged_in(user)).user.id, user.site.url
+    )
     async with new_page(browser, user) as page:
         await page.goto(link.url)
         await page.get_by_label("New password", exact=True).fill("a quite different phrase")

@@ -17,7 +17,7 @@ from outrider.contract.frames import Hello
 from outrider.contract.ids import new_id
 from outrider.contract.resources import Session
 from outrider.service.accounts.enrollment import Enrollment
-from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.one_time_links import LoginLinks
 from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.accounts.store import accounts
 from outrider.service.components import Options

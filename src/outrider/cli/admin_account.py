@@ -13,7 +13,7 @@ from outrider.cli.running import YesOption, confirm, fail, service_settings
 from outrider.contract.ids import new_id
 from outrider.contract.text import MAX_NAME, is_printable
 from outrider.service.accounts import passwords
-from outrider.service.accounts.password_resets import RESET_SECONDS, PasswordLink, new_link
+from outrider.service.accounts.one_time_links import RESET_SECONDS, PasswordLink, new_password_link
 from outrider.service.accounts.quota import PLANS, Quota
 from outrider.service.accounts.store import accounts, dashboard_sessions, users
 from outrider.service.accounts.store.accounts import Account
@@ -66,7 +66,7 @@ def create(
         )
         if new_password is not None:
             return None
-        return await new_link(database, new_user, service_settings().base_url)
+        return await new_password_link(database, new_user, service_settings().base_url)
 
     link = on_database(work)
     show_result(
@@ -154,7 +154,7 @@ def password(email: EmailOption, password: PasswordOption = None, as_json: AsJso
 
     async def work(database: Database) -> tuple[int, PasswordLink | None]:
         if new_password is None:
-            link = await new_link(database, account.user_id, service_settings().base_url)
+            link = await new_password_link(database, account.user_id, service_settings().base_url)
             return 0, link
         password_hash = passwords.hashed(new_password)
         return await users.set_password(database, account.user_id, password_hash), None

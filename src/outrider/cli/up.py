@@ -29,7 +29,7 @@ from outrider.service.accounts import passwords
 from outrider.service.accounts.credentials import digest
 from outrider.service.accounts.encryption import key_file
 from outrider.service.accounts.enrollment import Enrollment
-from outrider.service.accounts.login_links import LINK_SECONDS, LoginLinks
+from outrider.service.accounts.one_time_links import LINK_SECONDS, LoginLinks
 from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.accounts.store import accounts, api_keys, users
 from outrider.service.components import Options

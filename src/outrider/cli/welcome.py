@@ -109,13 +109,13 @@ def greet_person(
     settings: Settings,
     port: int,
     providers: Sequence[Provider],
-    new_link: Callable[[], str],
+    new_password_link: Callable[[], str],
     file: Path | None,
 ) -> None:
     """Print the welcome and open the browser, if standard output is a person's terminal.
 
     Args:
-        new_link: returns a URL that opens the dashboard signed in, once.
+        new_password_link: returns a URL that opens the dashboard signed in, once.
         file: leads the browser to such a URL; None not to open it.
     """
     if not sys.stdout.isatty():
@@ -123,7 +123,7 @@ def greet_person(
     is_opened = (
         file is not None
         and may_open_browser(os.environ, system=sys.platform)
-        and open_browser(new_link(), file)
+        and open_browser(new_password_link(), file)
     )
     text = welcome(providers, phone_url(settings, port), os.environ)
     if is_opened:

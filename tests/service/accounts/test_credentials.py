@@ -26,8 +26,7 @@ def test_a_typed_key_is_checked_without_a_look_up() -> None:
     [
         (credentials.new_key, 190),
         (credentials.new_machine_token, 256),
-        (credentials.new_device_code, 256),
-        (credentials.new_link_token, 256),
+        (credentials.new_token, 256),
         (credentials.new_code, 57),
         (credentials.new_user_code, 38),
     ],

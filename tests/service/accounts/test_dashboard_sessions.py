@@ -17,7 +17,7 @@ from outrider.service.accounts import passwords
 from outrider.service.accounts.authentication import Authenticator
 from outrider.service.accounts.dashboard_sessions import DashboardSessions
 from outrider.service.accounts.encryption import derived, secret_key
-from outrider.service.accounts.password_resets import new_link
+from outrider.service.accounts.one_time_links import new_password_link
 from outrider.service.accounts.store import users
 from outrider.service.components import Options
 from outrider.service.database.engine import Database
@@ -104,7 +104,7 @@ class TestLogin:
         database = user.site.database
         before = await users.by_email(database, user.email)
         assert before is not None
-        link = await new_link(database, before.id, "http://x")
+        link = await new_password_link(database, before.id, "http://x")
         sessions = DashboardSessions(database, SECRET)
         await sessions.reset_password(urlsplit(link.url).fragment, "a quite different phrase")
         stored = await users.by_email(database, user.email)

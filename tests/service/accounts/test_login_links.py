@@ -6,7 +6,7 @@ from collections import Counter
 import httpx
 import pytest
 
-from outrider.service.accounts.login_links import LINK_SECONDS, LoginLinks
+from outrider.service.accounts.one_time_links import LINK_SECONDS, LoginLinks
 from outrider.service.http.client_address import is_loopback
 from outrider.service.http.session_cookie import COOKIE
 from tests.rig.clock import Clock

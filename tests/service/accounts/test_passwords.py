@@ -12,7 +12,7 @@ import pytest
 
 from outrider.contract.errors import ApiError
 from outrider.service.accounts.dashboard_sessions import DashboardSessions
-from outrider.service.accounts.password_resets import RESET_SECONDS, new_link
+from outrider.service.accounts.one_time_links import RESET_SECONDS, new_password_link
 from outrider.service.accounts.passwords import WeakPassword, check_new
 from outrider.service.accounts.store import users
 from outrider.service.database.engine import Database
@@ -122,7 +122,7 @@ async def link_token(owner: Owner) -> str:
     """Make a link for the account's user; return its token."""
     row = await users.by_email(owner.site.database, owner.email)
     assert row is not None
-    link = await new_link(owner.site.database, row.id, owner.site.url)
+    link = await new_password_link(owner.site.database, row.id, owner.site.url)
     return urlsplit(link.url).fragment
 
 
@@ -180,7 +180,7 @@ class TestReset:
             database, "a secret key of thirty-two letters", clock, CHEAP_HASHER
         )
         for late in (False, True):
-            link = await new_link(database, account.user_id, "http://x", clock)
+            link = await new_password_link(database, account.user_id, "http://x", clock)
             clock.passes(RESET_SECONDS - (0 if late else 1))
             token = urlsplit(link.url).fragment
             if late:

@@ -58,18 +58,8 @@ def new_user_code() -> str:
     return f"{letters[:4]}-{letters[4:]}"
 
 
-def new_device_code() -> str:
-    """Return a new device code."""
-    return _random(43)
-
-
-def new_reset_token() -> str:
-    """Return a new token for a link that sets a password."""
-    return _random(43)
-
-
-def new_link_token() -> str:
-    """Return a new token for a link that logs in to the dashboard."""
+def new_token() -> str:
+    """Return a new device code, or a token for a one-time link."""
     return _random(43)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -207,35 +208,25 @@ async def audit_trail(services: AccountServices, call: Call) -> AuditTrail:
     )
     return AuditTrail(
         records=[
-            AuditRecord(
-                id=record.id,
-                at=record.at,
-                principal=record.principal,
-                action=record.action,
-                target=record.target,
-                outcome=record.outcome,
-                address=record.address,
-                request_id=record.request_id,
-            )
+            AuditRecord(**{name: getattr(record, name) for name in AuditRecord.__struct_fields__})
             for record in records
         ]
     )
 
 
-_TAG = "Account"
 _SESSIONS = "/api/v1/account/sessions"
+_endpoint = partial(Endpoint, tag="Account")
 
 ENDPOINTS: list[Endpoint[AccountServices]] = [
-    Endpoint(
+    _endpoint(
         method="GET",
         path="/api/v1/account",
         who="principal",
         summary="Read plan, usage, limits and keys",
         handler=account,
         response=Account,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="DELETE",
         path="/api/v1/account/keys/{keyId}",
         who="session",
@@ -243,36 +234,32 @@ ENDPOINTS: list[Endpoint[AccountServices]] = [
         summary="Revoke an API key",
         handler=revoke_key,
         response=Deleted,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="GET",
         path=_SESSIONS,
         who="session",
         summary="List the user's sessions",
         handler=list_sessions,
         response=SessionList,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="DELETE",
         path=_SESSIONS,
         who="session",
         summary="End all other sessions",
         handler=end_other_sessions,
         response=SessionsEnded,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="DELETE",
         path=f"{_SESSIONS}/{{sessionId}}",
         who="session",
         summary="End a session",
         handler=end_session,
         response=Deleted,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="GET",
         path="/api/v1/audit",
         who="session",
@@ -280,6 +267,5 @@ ENDPOINTS: list[Endpoint[AccountServices]] = [
         handler=audit_trail,
         response=AuditTrail,
         query=AuditQuery,
-        tag=_TAG,
     ),
 ]

@@ -107,7 +107,7 @@ class Enrollment:
             address: the machine's address, shown to the user.
         """
         device_code, user_code, now = (
-            credentials.new_device_code(),
+            credentials.new_token(),
             credentials.new_user_code(),
             self._now(),
         )

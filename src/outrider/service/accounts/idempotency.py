@@ -141,9 +141,9 @@ class Idempotency:
 
         async def complete() -> None:
             if has_effect:
-                kept = answer if len(answer.body) <= MAX_KEPT_BYTES else _TOO_LONG
-                encrypted = self._cipher.encrypt(kept.body, _CIPHER_CONTEXT)
-                await idempotency.finish(self._database, principal, key, kept.status, encrypted)
+                stored = answer if len(answer.body) <= MAX_KEPT_BYTES else _TOO_LONG
+                encrypted = self._cipher.encrypt(stored.body, _CIPHER_CONTEXT)
+                await idempotency.finish(self._database, principal, key, stored.status, encrypted)
             else:
                 await idempotency.release(self._database, principal, key)
 

@@ -1,6 +1,7 @@
 """Logging in and out, and how machines join an account."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -27,7 +28,7 @@ from outrider.service.accounts.dashboard_sessions import (
     LoggedIn,
 )
 from outrider.service.accounts.enrollment import Enrollment
-from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.one_time_links import LoginLinks
 from outrider.service.accounts.passwords import LONGEST, SHORTEST
 from outrider.service.accounts.rate_limits import RateLimits
 from outrider.service.accounts.store.dashboard_sessions import Origin
@@ -289,8 +290,11 @@ _GUESSES = EndpointLimit(name="auth", by="address")
 """The limit on routes that take credentials. A machine that polls with a valid code is not counted
 on `device/token`: its handler counts the wrong codes."""
 
+_authentication = partial(Endpoint, tag="Authentication", rate_limit=_GUESSES)
+_enrollment = partial(Endpoint, tag="Enrollment", rate_limit=_GUESSES)
+
 ENDPOINTS: list[Endpoint[AuthServices]] = [
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/login",
         who="anyone",
@@ -298,10 +302,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=login,
         response=LoggedIn,
         body=LoginRequest,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/link",
         who="anyone",
@@ -309,10 +311,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=take_link,
         response=LoggedIn,
         body=LinkRequest,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/reauthenticate",
         who="session",
@@ -320,20 +320,16 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=reauthenticate,
         response=LoggedIn,
         body=PasswordRequest,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/logout",
         who="session",
         summary="Log out",
         handler=logout,
         response=Done,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/password",
         who="session",
@@ -342,10 +338,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=change_password,
         response=Done,
         body=PasswordChange,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _authentication(
         method="POST",
         path=f"{_PATH}/password/reset",
         who="anyone",
@@ -353,10 +347,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=reset_password,
         response=Done,
         body=PasswordReset,
-        rate_limit=_GUESSES,
-        tag="Authentication",
     ),
-    Endpoint(
+    _enrollment(
         method="POST",
         path=f"{_PATH}/enroll",
         who="anyone",
@@ -364,10 +356,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=enroll,
         response=Enrolled,
         body=EnrollRequest,
-        rate_limit=_GUESSES,
-        tag="Enrollment",
     ),
-    Endpoint(
+    _enrollment(
         method="POST",
         path=f"{_PATH}/enroll/code",
         who="session",
@@ -376,10 +366,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         response=OneTimeCode,
         body=OneTimeCodeRequest,
         body_optional=True,
-        rate_limit=_GUESSES,
-        tag="Enrollment",
     ),
-    Endpoint(
+    _enrollment(
         method="POST",
         path=f"{_PATH}/device",
         who="anyone",
@@ -387,10 +375,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=authorize_device,
         response=DeviceAuthorization,
         body=MachineInfo,
-        rate_limit=_GUESSES,
-        tag="Enrollment",
     ),
-    Endpoint(
+    _enrollment(
         method="POST",
         path=f"{_PATH}/device/token",
         who="anyone",
@@ -399,9 +385,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         response=Enrolled,
         body=TokenRequest,
         rate_limit=replace(_GUESSES, counted="handler"),
-        tag="Enrollment",
     ),
-    Endpoint(
+    _enrollment(
         method="GET",
         path=f"{_PATH}/device",
         who="session",
@@ -409,10 +394,8 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=waiting_device,
         response=WaitingDevice,
         query=UserCodeQuery,
-        rate_limit=_GUESSES,
-        tag="Enrollment",
     ),
-    Endpoint(
+    _enrollment(
         method="POST",
         path=f"{_PATH}/device/approve",
         who="session",
@@ -420,7 +403,5 @@ ENDPOINTS: list[Endpoint[AuthServices]] = [
         handler=decide_device,
         response=Done,
         body=DeviceDecision,
-        rate_limit=_GUESSES,
-        tag="Enrollment",
     ),
 ]

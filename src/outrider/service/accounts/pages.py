@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from outrider.service.accounts.password_resets import PAGE
+from outrider.service.accounts.one_time_links import PAGE
 from outrider.service.http import dashboard
 
 _STYLE: Final = """

@@ -21,7 +21,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 AddressClass = Literal["public", "private", "forbidden"]
 
 _Key = tuple[str, int, socket.AddressFamily]
-_Found = list[tuple[Any, ...]]
+_Entries = list[tuple[Any, ...]]
 
 _RESOLVE_SECONDS: Final = 5.0
 
@@ -64,7 +64,7 @@ class AddressRefused(OSError):
 
 def classify(address: Address) -> AddressClass:
     """Return the class of an address: the strictest of its own and its embedded addresses'."""
-    classes = {_classify_one(one) for one in (address, *_embedded(address))}
+    classes = {_own_class(each) for each in (address, *_embedded(address))}
     if "forbidden" in classes:
         return "forbidden"
     return "private" if "private" in classes else "public"
@@ -144,7 +144,7 @@ class HostResolver:
     def __init__(self) -> None:
         self._pools: dict[bool, ThreadPoolExecutor] = {}  # by whether they are for prompt hosts
         self._prompt: FIFOCache[str, None] = FIFOCache(_MAX_PROMPT)
-        self._lookups: dict[_Key, asyncio.Future[tuple[_Found, float]]] = {}
+        self._lookups: dict[_Key, asyncio.Future[tuple[_Entries, float]]] = {}
 
     async def addresses(
         self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -161,15 +161,15 @@ class HostResolver:
             lookup = self._lookups[key] = self._start(key)
             lookup.add_done_callback(partial(self._finished, key))
         # A caller that is cancelled leaves it to the others.
-        found, _ = await asyncio.shield(lookup)
-        return [(one[0], str(one[4][0]), int(one[4][1])) for one in found]
+        entries, _ = await asyncio.shield(lookup)
+        return [(entry[0], str(entry[4][0]), int(entry[4][1])) for entry in entries]
 
     def close(self) -> None:
         """Start no further look-ups, without waiting for running ones."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, key: _Key) -> asyncio.Future[tuple[_Found, float]]:
+    def _start(self, key: _Key) -> asyncio.Future[tuple[_Entries, float]]:
         is_prompt = key[0] in self._prompt
         if is_prompt not in self._pools:
             self._pools[is_prompt] = ThreadPoolExecutor(
@@ -177,7 +177,7 @@ class HostResolver:
             )
         return asyncio.get_running_loop().run_in_executor(self._pools[is_prompt], _look_up, *key)
 
-    def _finished(self, key: _Key, lookup: asyncio.Future[tuple[_Found, float]]) -> None:
+    def _finished(self, key: _Key, lookup: asyncio.Future[tuple[_Entries, float]]) -> None:
         self._lookups.pop(key, None)
         # The exception is retrieved here: all callers may have been cancelled.
         if not lookup.cancelled() and lookup.exception() is None:
@@ -188,16 +188,16 @@ class HostResolver:
         self._prompt.pop(key[0], None)
 
 
-def _look_up(host: str, port: int, family: socket.AddressFamily) -> tuple[_Found, float]:
-    """Look a host up; return what was found, and the seconds that it took."""
+def _look_up(host: str, port: int, family: socket.AddressFamily) -> tuple[_Entries, float]:
+    """Look a host up; return its entries, and the seconds that it took."""
     start = time.perf_counter()
-    found = socket.getaddrinfo(
+    entries = socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
-    return list(found), time.perf_counter() - start
+    return list(entries), time.perf_counter() - start
 
 
-def _classify_one(address: Address) -> AddressClass:
+def _own_class(address: Address) -> AddressClass:
     if address in _METADATA or address.is_link_local or address.is_multicast:
         return "forbidden"
     if address == _BROADCAST or address in _LOCAL_NAT64:
@@ -217,4 +217,4 @@ def _embedded(address: Address) -> list[ipaddress.IPv4Address]:
     has_last = any(address in network for network in _EMBEDDING) and int(address) > 1
     if has_last or (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP:
         embedded.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    return [one for one in embedded if one is not None]
+    return [inner for inner in embedded if inner is not None]

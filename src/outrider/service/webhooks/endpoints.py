@@ -1,6 +1,7 @@
 """Webhooks: subscribe, see what was delivered, try again."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from msgspec import UNSET
@@ -159,107 +160,89 @@ _ONE = f"{_PATH}/{{webhookId}}"
 _SCOPE = Scope.WEBHOOK_MANAGE
 _TAG = "Webhooks"
 
+_endpoint = partial(Endpoint, scope=_SCOPE, tag=_TAG)
+
 ENDPOINTS: list[Endpoint[WebhookServices]] = [
-    Endpoint(
+    _endpoint(
         method="GET",
         path=_PATH,
-        scope=_SCOPE,
         summary="List webhooks",
         handler=list_webhooks,
         response=WebhookList,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="POST",
         path=_PATH,
-        scope=_SCOPE,
         recent_login=True,
         summary="Create a webhook",
         handler=create_webhook,
         response=WebhookWithSecret,
         body=WebhookRequest,
         status=201,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="PATCH",
         path=_ONE,
-        scope=_SCOPE,
         recent_login=True,
         summary="Switch a webhook on or off",
         handler=change_webhook,
         response=Webhook,
         body=WebhookChange,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="DELETE",
         path=_ONE,
-        scope=_SCOPE,
         recent_login=True,
         summary="Delete a webhook",
         handler=delete_webhook,
         response=Deleted,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="GET",
         path=f"{_ONE}/deliveries",
-        scope=_SCOPE,
         summary="List deliveries",
         handler=list_deliveries,
         response=DeliveryList,
         query=DeliveryQuery,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="GET",
         path=f"{_ONE}/deliveries/{{deliveryId}}",
-        scope=_SCOPE,
         summary="Read a delivery",
         handler=read_delivery,
         response=DeliveryDetails,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="POST",
         path=f"{_ONE}/test",
-        scope=_SCOPE,
         recent_login=True,
         summary="Send a test",
         handler=test_webhook,
         response=Delivered,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="POST",
         path=f"{_ONE}/deliveries/{{deliveryId}}/resend",
-        scope=_SCOPE,
         recent_login=True,
         summary="Deliver an event again",
         handler=resend_delivery,
         response=Delivered,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="POST",
         path=f"{_ONE}/replay",
-        scope=_SCOPE,
         recent_login=True,
         summary="Deliver what has failed again",
         handler=replay_deliveries,
         response=Replayed,
         body=ReplayRequest,
-        tag=_TAG,
     ),
-    Endpoint(
+    _endpoint(
         method="POST",
         path=f"{_ONE}/rotate-secret",
-        scope=_SCOPE,
         recent_login=True,
         summary="Rotate the secret",
         handler=rotate_secret,
         response=WebhookWithSecret,
-        tag=_TAG,
     ),
 ]

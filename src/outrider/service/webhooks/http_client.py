@@ -4,15 +4,12 @@ Imported at the first attempt: aiohttp and the resolver take 11 MB and 0.25 s, a
 have no webhooks.
 """
 
-import io
 import ssl
 import zlib
 from collections.abc import Coroutine
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import aiohttp
-from yarl import URL
 
 from outrider.service.webhooks.addresses import AddressPolicy, AddressRefused
 from outrider.service.webhooks.resolver import PolicyResolver
@@ -20,8 +17,6 @@ from outrider.service.webhooks.resolver import PolicyResolver
 KEPT_BYTES: Final = 16 * 1024
 """What is read and kept of a response body."""
 
-_LARGE_BYTES: Final = 64 * 1024
-_CACHED_URLS: Final = 10_000
 
 MAX_INTERIM: Final = 20
 """Interim responses (1xx) before the final one."""
@@ -46,8 +41,6 @@ class HttpClient:
     def __init__(self, policy: AddressPolicy, timeout: float) -> None:
         resolver = PolicyResolver(policy)
         self._timeout = timeout
-        # aiohttp remembers few URLs, and parsing one takes longer than looking it up here.
-        self._url = lru_cache(_CACHED_URLS)(URL)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,
@@ -69,12 +62,10 @@ class HttpClient:
 
     async def post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
         """Post a body once; never raises."""
-        # A large body is sent in pieces, so that it does not block the event loop.
-        data = io.BytesIO(body) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)
         status, retry_after = None, None
         try:
             async with self._session.post(
-                self._url(url), data=data, headers=headers, allow_redirects=False
+                url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 status, retry_after = response.status, response.headers.get("Retry-After")
                 return Answer(status, await _read(response), retry_after)

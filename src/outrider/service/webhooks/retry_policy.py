@@ -1,7 +1,7 @@
 """What becomes of a delivery after an attempt: it succeeded, failed, or is due again.
 
 Pure: deliveries and outcomes in, deliveries out. The delays before the retries are the setting
-`webhook_retry_delays` (`cloud.settings`).
+`webhook_retry_delays`.
 
     new_delivery ─▶ pending ── after_attempt ──▶ succeeded | failed | pending with a later due time
                        └────── abandoned ──────▶ failed
@@ -23,9 +23,6 @@ GONE: Final = 410
 SPREAD: Final = 0.2
 """The part of its delay by which a retry is earlier or later, at most: failures of one moment are
 not retried in one moment."""
-
-_attempts = msgspec.json.Decoder(list[Attempt])
-_encoder = msgspec.json.Encoder()
 
 
 class Outcome(NamedTuple):
@@ -94,15 +91,10 @@ def after_attempt(
     else:
         delay = delays[number - 1] * (1 + SPREAD * (2 * chance - 1))
         due = ended + int(max(delay, outcome.retry_after) * 1000)
-    return Delivery(
-        id=delivery.id,
-        webhook_id=delivery.webhook_id,
-        event_id=delivery.event_id,
-        event=delivery.event,
+    return delivery._replace(
         status=status,
         attempt=number,
         attempts=_append(delivery.attempts, attempt),
-        created_at=delivery.created_at,
         completed_at=None if status == "pending" else ended,
         next_attempt_at=due,
     )
@@ -131,7 +123,7 @@ def abandoned(delivery: Delivery, reason: str, now: int) -> Delivery:
 
 def record(delivery: Delivery) -> DeliveryRecord:
     """Return the delivery as the API shows it."""
-    attempts = _attempts.decode(delivery.attempts)
+    attempts = msgspec.json.decode(delivery.attempts, type=list[Attempt])
     newest = attempts[-1] if attempts else None
     return DeliveryRecord(
         id=delivery.id,
@@ -152,6 +144,5 @@ def record(delivery: Delivery) -> DeliveryRecord:
 
 
 def _append(attempts: bytes, attempt: Attempt) -> bytes:
-    """Append to the JSON of a list of attempts without decoding it."""
-    encoded = _encoder.encode(attempt)
-    return b"[%b]" % encoded if attempts == b"[]" else b"%b,%b]" % (attempts[:-1], encoded)
+    """Append to the JSON of a list of attempts."""
+    return msgspec.json.encode([*msgspec.json.decode(attempts, type=list[Attempt]), attempt])

@@ -5,15 +5,16 @@ import secrets as random
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from outrider.contract.errors import ApiError, ErrorCode, bad_request, not_found
 from outrider.contract.events import EventName
 from outrider.contract.ids import new_id
 from outrider.contract.webhooks import LastDelivery, Webhook, WebhookRequest, WebhookWithSecret
+from outrider.service.accounts.encryption import Cipher
 from outrider.service.database.engine import Database
 from outrider.service.webhooks.addresses import AddressPolicy
 from outrider.service.webhooks.store import webhooks
@@ -27,16 +28,6 @@ _CACHE_SECONDS: Final = 1.0
 _CACHED_ACCOUNTS: Final = 10_000
 _CACHED_OWNERS: Final = 100_000
 _CACHED_SECRETS: Final = 10_000
-
-
-class Cipher(Protocol):
-    """Encrypts secrets; see `access.encryption`."""
-
-    def encrypt(self, data: bytes, context: str) -> bytes:
-        """Return the data encrypted; `context` must be the same when it is decrypted."""
-
-    def decrypt(self, encrypted: bytes, context: str) -> bytes:
-        """Return the decrypted data."""
 
 
 class Destination(NamedTuple):
@@ -71,8 +62,8 @@ class Subscriptions:
         self._policy = policy
         self._cipher = cipher
         self._clock = clock
-        self._cache: LRUCache[str, tuple[float, dict[str, Destination]]] = LRUCache(
-            _CACHED_ACCOUNTS
+        self._cache: TTLCache[str, dict[str, Destination]] = TTLCache(
+            _CACHED_ACCOUNTS, _CACHE_SECONDS, clock
         )
         self._owners: LRUCache[str, str] = LRUCache(_CACHED_OWNERS)
         self._decrypted = lru_cache(_CACHED_SECRETS)(self._decrypt)
@@ -80,13 +71,12 @@ class Subscriptions:
 
     async def destinations(self, account_id: str) -> dict[str, Destination]:
         """Return the account's webhooks by id; changes on other nodes appear within a second."""
-        known = self._cache.get(account_id)
-        now = self._clock()
-        if known is not None and known[0] > now:
-            return known[1]
+        cached = self._cache.get(account_id)
+        if cached is not None:
+            return cached
         reading = self._reading.get(account_id)
         if reading is None:  # concurrent callers share one query
-            reading = asyncio.create_task(self._read(account_id, now), name="read webhooks")
+            reading = asyncio.create_task(self._read(account_id), name="read webhooks")
             self._reading[account_id] = reading
         return await asyncio.shield(reading)
 
@@ -110,7 +100,7 @@ class Subscriptions:
         Raises:
             OutriderError: they were encrypted with another key than this service has.
         """
-        return [self._decrypted(one) for one in destination.encrypted_secrets]
+        return [self._decrypted(secret) for secret in destination.encrypted_secrets]
 
     async def list(self, account_id: str) -> list[Webhook]:
         """Return the account's webhooks, oldest first."""
@@ -153,11 +143,6 @@ class Subscriptions:
             created_at=now,
             updated_at=now,
             secret=self._cipher.encrypt(secret.encode(), _SECRET),
-            old_secret=None,
-            old_secret_until=None,
-            disabled_reason=None,
-            failing_since=None,
-            last_delivery=None,
         )
         if not await webhooks.add(self._database, row, maximum):
             raise ApiError(
@@ -216,12 +201,12 @@ class Subscriptions:
         self.invalidate(account_id)
         return row
 
-    async def _read(self, account_id: str, now: float) -> dict[str, Destination]:
+    async def _read(self, account_id: str) -> dict[str, Destination]:
         try:
             rows = await webhooks.of_account(self._database, account_id)
             destinations = {row.id: self._destination(row) for row in rows}
             if self._reading.get(account_id) is asyncio.current_task():
-                self._cache[account_id] = (now + _CACHE_SECONDS, destinations)
+                self._cache[account_id] = destinations
             return destinations
         finally:
             if self._reading.get(account_id) is asyncio.current_task():
@@ -269,6 +254,4 @@ def _view(row: webhooks.Webhook) -> Webhook:
 
 
 def _with_secret(row: webhooks.Webhook, secret: str) -> WebhookWithSecret:
-    view = _view(row)
-    fields = {name: getattr(view, name) for name in view.__struct_fields__}
-    return WebhookWithSecret(**fields, secret=secret)
+    return WebhookWithSecret(**msgspec.structs.asdict(_view(row)), secret=secret)

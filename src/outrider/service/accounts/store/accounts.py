@@ -79,8 +79,8 @@ async def find(database: Database, account: str) -> str | None:
     async with database.read() as connection:
         by_id = select(_accounts.c.id).where(_accounts.c.id == account)
         by_email = select(_users.c.account_id).where(_users.c.email == account.strip().lower())
-        found = await connection.scalar(by_id) or await connection.scalar(by_email)
-        return None if found is None else str(found)
+        account_id = await connection.scalar(by_id) or await connection.scalar(by_email)
+        return None if account_id is None else str(account_id)
 
 
 async def every(database: Database, account_id: str | None = None) -> list[Account]:

@@ -152,10 +152,10 @@ async def claim(
     )
     if without:
         due = due.where(_deliveries.c.webhook_id.not_in(without))
-    found = due.cte("due")
-    order = found.c.next_attempt_at, found.c.id
-    before = func.sum(found.c.size).over(order_by=order) - found.c.size
-    sized = select(found.c.id, before.label("before")).subquery()
+    rows_due = due.cte("due")
+    order = rows_due.c.next_attempt_at, rows_due.c.id
+    before = func.sum(rows_due.c.size).over(order_by=order) - rows_due.c.size
+    sized = select(rows_due.c.id, before.label("before")).subquery()
     statement = (
         update(_deliveries)
         .where(_deliveries.c.id.in_(select(sized.c.id).where(sized.c.before < CLAIM_BYTES)))
@@ -174,14 +174,14 @@ async def renew(database: Database, ids: Sequence[str], until: int) -> None:
     Rows that are locked are skipped: they are just being finished or deleted. Waiting for one while
     others are locked here could deadlock with `finish`, which locks rows in its own order.
     """
-    one = (
+    pending = (
         select(_deliveries.c.id)
         .where(_deliveries.c.id == bindparam("delivery"), _deliveries.c.status == "pending")
         .with_for_update(skip_locked=True)
     )
     statement = (
         update(_deliveries)
-        .where(_deliveries.c.id == one.scalar_subquery())
+        .where(_deliveries.c.id == pending.scalar_subquery())
         .values(claimed_until=until)
     )
     async with database.begin() as connection:
@@ -252,14 +252,14 @@ async def of_webhook(
         query = query.where(_deliveries.c.id < before)
     query = query.order_by(_deliveries.c.id.desc()).limit(limit + 1)
     async with database.read() as connection:
-        found = (await connection.execute(query)).all()
+        sizes = (await connection.execute(query)).all()
         # The newest attempt is shown twice.
-        count = count_within(2 * length + _OVERHEAD for _, length in found[:limit])
-        ids = [row[0] for row in found[:count]]
+        count = count_within(2 * length + _OVERHEAD for _, length in sizes[:limit])
+        ids = [row[0] for row in sizes[:count]]
         rows = await connection.execute(
             select(*_COLUMNS).where(_deliveries.c.id.in_(ids)).order_by(_deliveries.c.id.desc())
         )
-        return [Delivery._make(row) for row in rows], count < len(found)
+        return [Delivery._make(row) for row in rows], count < len(sizes)
 
 
 async def by_id(database: Database, webhook_id: str, delivery_id: str) -> Delivery | None:

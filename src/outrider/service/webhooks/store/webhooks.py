@@ -35,11 +35,11 @@ class Webhook(NamedTuple):
     created_at: int
     updated_at: int
     secret: bytes
-    old_secret: bytes | None
-    old_secret_until: int | None
-    disabled_reason: str | None
-    failing_since: int | None
-    last_delivery: dict[str, Any] | None
+    old_secret: bytes | None = None
+    old_secret_until: int | None = None
+    disabled_reason: str | None = None
+    failing_since: int | None = None
+    last_delivery: dict[str, Any] | None = None
 
 
 _COLUMNS = [_webhooks.c[name] for name in Webhook._fields]
