@@ -28,7 +28,7 @@ from tests.rig.people import dashboard
 from tests.rig.samples import CHANGES, CHAT, DEBUG, FILES, MACHINE, STATE, TERMINALS, session
 from tests.rig.site import Owner
 from tests.service.machines.test_session_history import STOPPED, ends
-from tests.service.webhooks.receiver import Answer, receiving, says
+from tests.service.webhooks.receiver import Answer, receiving, response
 
 V1: Final = "/api/v1"
 
@@ -155,7 +155,7 @@ async def furnished(owner: Owner) -> House:
 async def _webhook(owner: Owner, answer: Answer | None = None) -> str:
     """Create a webhook, and send it a test."""
     async with receiving() as receiver:
-        receiver.answers(answer or says(200, "thank you"))
+        receiver.respond_with(answer or response(200, "thank you"))
         body = {"url": receiver.url, "events": ["*"]}
         client = await dashboard(owner)
         made = await client.post(f"{V1}/webhooks", json=body)
@@ -347,7 +347,7 @@ async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]
     house.device = await _device(
         owner, hostname=lines[0], platform=lines[0][:40], nickname=lines[-1], version=lines[0][:40]
     )
-    house.webhook = await _webhook(owner, says(500, "\n".join(texts)[:30_000]))
+    house.webhook = await _webhook(owner, response(500, "\n".join(texts)[:30_000]))
     return house
 
 

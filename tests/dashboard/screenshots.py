@@ -27,7 +27,7 @@ from tests.dashboard.home import Home, at_home
 from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
 from tests.rig.browser import chromium
 from tests.rig.patience import eventually
-from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, says
+from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, response
 
 FOLDER: Final = ROOT / "docs" / "images" / "dashboard"
 QUALITY: Final = 0.86
@@ -114,7 +114,9 @@ async def _furnish(home: Home, receiver: Receiver) -> dict[str, str]:
 
 async def _webhooks(home: Home, receiver: Receiver) -> str:
     """Create a webhook whose receiver fails once, and a paused one; return the first one's id."""
-    receiver.answers(one_after_another(*[says(200)] * 4, says(503, "The queue is full"), says(200)))
+    receiver.respond_with(
+        one_after_another(*[response(200)] * 4, response(503, "The queue is full"), response(200))
+    )
     events = ["agent:generating_completed", "agent:waiting_approval", "agent:error"]
     other = {"url": "https://chat.example.org/hooks/agents", "events": ["*"]}
     async with httpx.AsyncClient(base_url=f"{home.up.url}/api/v1") as client:  # a recent login

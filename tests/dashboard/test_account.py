@@ -101,11 +101,11 @@ async def test_a_webhook_is_tested_paused_rotated_resent_and_deleted(
         await page.goto(f"/webhooks/{webhook['id']}")
 
         await page.get_by_role("button", name="Test", exact=True).click()
-        await receiver.takes(1)
+        await receiver.wait_for(1)
         deliveries = page.get_by_role("list", name="Deliveries").get_by_role("listitem")
         await expect(deliveries.get_by_role("status")).to_have_text(["succeeded"])
         await deliveries.get_by_role("button", name="Resend", exact=True).click()
-        await receiver.takes(2)
+        await receiver.wait_for(2)
         await deliveries.first.get_by_role("button", name="Details").click()
         await expect(page.get_by_role("region", name="Request")).to_contain_text(receiver.url)
 

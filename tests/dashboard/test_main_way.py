@@ -121,7 +121,7 @@ async def _creates_a_webhook(visitor: Visitor) -> None:
         await expect(dialog).to_contain_text("whsec_")
         await dialog.get_by_role("button", name="Show the webhook").click()
         await page.get_by_role("button", name="Test", exact=True).click()
-        await eventually(lambda: any(one.event == "webhook:test" for one in receiver.taken))
+        await eventually(lambda: any(one.event == "webhook:test" for one in receiver.requests))
         deliveries = page.get_by_role("list", name="Deliveries").get_by_role("listitem")
         test = deliveries.filter(has_text="webhook:test")
         await expect(test.get_by_role("status")).to_have_text("succeeded")

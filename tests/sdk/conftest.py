@@ -15,7 +15,7 @@ from tests.machine.agents.machine import kill_server
 from tests.rig.patience import eventually
 from tests.rig.processes import PROCESS_PATIENCE, Program, environment
 from tests.rig.site import Site
-from tests.service.webhooks.conftest import database_url, office, receiver  # noqa: F401  # fixtures
+from tests.service.webhooks.conftest import database_url, node, receiver  # noqa: F401  # fixtures
 from tests.system.test_terminal import SHELL
 
 

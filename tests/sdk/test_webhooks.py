@@ -8,8 +8,8 @@ import stripe
 from outrider.contract import signatures
 from outrider.contract.errors import OutriderError
 from outrider.sdk import webhooks
-from tests.service.webhooks.office import Office
-from tests.service.webhooks.receiver import SIGNATURE, Receiver, Taken
+from tests.service.webhooks.delivery_node import DeliveryNode
+from tests.service.webhooks.receiver import SIGNATURE, ReceivedRequest, Receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -42,17 +42,19 @@ def signed(*secrets: str, age: float = 0.0, body: bytes = BODY) -> str:
     return signatures.header(secrets or [SECRET], int((time.time() - age) * 1000), body)
 
 
-async def delivered(office: Office, receiver: Receiver, **event: object) -> tuple[Taken, str]:
+async def delivered(
+    node: DeliveryNode, receiver: Receiver, **event: object
+) -> tuple[ReceivedRequest, str]:
     """Return a delivery as it came, and its secret."""
-    office.clock.now = time.time()
-    webhook = await office.webhook(receiver.url)
-    await office.happens()
-    (taken,) = await receiver.takes(1)
+    node.clock.now = time.time()
+    webhook = await node.webhook(receiver.url)
+    await node.store_event()
+    (taken,) = await receiver.wait_for(1)
     return taken, webhook.secret
 
 
-async def test_a_delivery_is_verified_by_both(office: Office, receiver: Receiver) -> None:
-    taken, secret = await delivered(office, receiver)
+async def test_a_delivery_is_verified_by_both(node: DeliveryNode, receiver: Receiver) -> None:
+    taken, secret = await delivered(node, receiver)
     stripe_verify(taken.body, taken.headers[SIGNATURE], secret)
     event = webhooks.verify(taken.body, taken.headers[SIGNATURE], secret)
     assert event == taken.json
@@ -61,8 +63,8 @@ async def test_a_delivery_is_verified_by_both(office: Office, receiver: Receiver
     assert taken.headers["User-Agent"].startswith("outrider/")
 
 
-async def test_a_changed_byte_is_refused_by_both(office: Office, receiver: Receiver) -> None:
-    taken, secret = await delivered(office, receiver)
+async def test_a_changed_byte_is_refused_by_both(node: DeliveryNode, receiver: Receiver) -> None:
+    taken, secret = await delivered(node, receiver)
     for index in range(0, len(taken.body), 7):
         changed = bytearray(taken.body)
         changed[index] ^= 1
@@ -70,8 +72,8 @@ async def test_a_changed_byte_is_refused_by_both(office: Office, receiver: Recei
         refused_by_both(bytes(changed), header, secret, webhooks.SignatureMismatch)
 
 
-async def test_another_secret_is_refused_by_both(office: Office, receiver: Receiver) -> None:
-    taken, secret = await delivered(office, receiver)
+async def test_another_secret_is_refused_by_both(node: DeliveryNode, receiver: Receiver) -> None:
+    taken, secret = await delivered(node, receiver)
     header = taken.headers[SIGNATURE]
     refused_by_both(taken.body, header, secret[:-1], webhooks.SignatureMismatch)
 

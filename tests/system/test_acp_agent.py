@@ -16,7 +16,7 @@ from tests.machine.workspace.repositories import Repo, repository
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
-from tests.service.webhooks.receiver import Taken, receiving
+from tests.service.webhooks.receiver import ReceivedRequest, receiving
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -326,11 +326,11 @@ async def test_events_of_an_acp_agent_reach_a_webhook(agent: Agent) -> None:
         async with httpx.AsyncClient(base_url=up.url, headers=headers, timeout=PATIENCE) as page:
             (await page.post("/api/v1/webhooks", json=body)).raise_for_status()
 
-        def is_of(one: Taken) -> bool:  # an event of the test before may still come
+        def is_of(one: ReceivedRequest) -> bool:  # an event of the test before may still come
             return bool(one.json["sessionId"] == agent.session)
 
         def taken(name: str) -> list[dict[str, Any]]:
-            sent = [delivery for delivery in receiver.taken if delivery.event == name]
+            sent = [delivery for delivery in receiver.requests if delivery.event == name]
             bodies = [delivery.json for delivery in filter(is_of, sent)]
             return sorted(bodies, key=lambda body: str(body["id"]))
 
@@ -344,7 +344,7 @@ async def test_events_of_an_acp_agent_reach_a_webhook(agent: Agent) -> None:
         await eventually(lambda: taken("session:ended") != [])
         await eventually(lambda: len(taken("chat:message")) >= len(chat))
         await eventually(lambda: taken("approval:resolved") != [])
-        assert {delivery.json["targetId"] for delivery in filter(is_of, receiver.taken)} == {target}
+        assert {delivery.json["targetId"] for delivery in filter(is_of, receiver.requests)} == {target}
         messages = [body["payload"]["message"] for body in taken("chat:message")]
         assert sorted(messages, key=lambda message: int(message["index"])) == chat
         (opened,), (resolved,) = taken("approval:opened"), taken("approval:resolved")

@@ -23,7 +23,7 @@ from outrider.service.accounts.dashboard_sessions import DashboardSessions
 from outrider.service.accounts.encryption import Cipher, derived, secret_key
 from outrider.service.accounts.enrollment import Enrollment
 from outrider.service.accounts.idempotency import Idempotency
-from outrider.service.accounts.login_links import LoginLinks
+from outrider.service.accounts.one_time_links import LoginLinks
 from outrider.service.accounts.passwords import HASHER
 from outrider.service.accounts.quota import Quota
 from outrider.service.accounts.rate_limits import RateLimits

@@ -13,12 +13,12 @@ from tests.rig.stores import PostgreSQL
 @pytest_asyncio.fixture(loop_scope="session")
 async def two_nodes(tmp_path: Path, postgresql: PostgreSQL) -> AsyncIterator[tuple[Site, Site]]:
     """Two nodes of one service; SQLite is for one alone."""
-    one = Site(settings(tmp_path, postgresql))
-    two = Site(one.settings)
-    await one.start()
+    first = Site(settings(tmp_path, postgresql))
+    second = Site(first.settings)
+    await first.start()
     try:
-        await two.start()
-        yield one, two
+        await second.start()
+        yield first, second
     finally:
-        await two.close()
-        await one.close()
+        await second.close()
+        await first.close()

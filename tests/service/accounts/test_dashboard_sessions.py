@@ -205,19 +205,19 @@ class TestLife:
     async def test_logging_out_holds_on_every_node_at_once(
         self, tmp_path: Path, postgresql: PostgreSQL
     ) -> None:
-        one = Site(settings(tmp_path, postgresql))
-        two = Site(one.settings)
-        await one.start()
-        await two.start()
+        first = Site(settings(tmp_path, postgresql))
+        second = Site(first.settings)
+        await first.start()
+        await second.start()
         try:
-            owner = await person(one)
+            owner = await person(first)
             token = (await logged_in(owner)).token
-            assert (await two.client(token).get(AT)).status_code == 200
-            assert (await one.client(token).post(f"{V1}/auth/logout")).status_code == 200
-            assert_error(await two.client(token).get(AT), 401, "AUTH_INVALID")
+            assert (await second.client(token).get(AT)).status_code == 200
+            assert (await first.client(token).post(f"{V1}/auth/logout")).status_code == 200
+            assert_error(await second.client(token).get(AT), 401, "AUTH_INVALID")
         finally:
-            await one.close()
-            await two.close()
+            await first.close()
+            await second.close()
 
     async def test_it_expires_after_twelve_hours(self, database: Database, clock: Clock) -> None:
         account = await new_account(database, password_hash=CHEAP_HASH)

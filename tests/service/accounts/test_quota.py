@@ -47,27 +47,27 @@ async def test_fifty_at_once_for_the_last_twenty(site: Site, user: Owner) -> Non
     assert await calls(owner) == 1000
 
 
-@pytest.mark.parametrize("first", [0, 1, 10])
-async def test_two_nodes_share_the_last_twenty(two_nodes: tuple[Site, Site], first: int) -> None:
+@pytest.mark.parametrize("already", [0, 1, 10])
+async def test_two_nodes_share_the_last_twenty(two_nodes: tuple[Site, Site], already: int) -> None:
     """However the requests fall on the nodes, none sits on calls that the other one needs."""
-    one, two = two_nodes
-    owner = await person(one, "free")
+    first, second = two_nodes
+    owner = await person(first, "free")
     await spent(owner, 980)
-    here, there = one.client(owner.key), two.client(owner.key)
-    admitted = (await statuses(there, count=first))[200]
-    admitted += (await statuses(here, there, count=50 - first))[200]
+    here, there = first.client(owner.key), second.client(owner.key)
+    admitted = (await statuses(there, count=already))[200]
+    admitted += (await statuses(here, there, count=50 - already))[200]
     assert admitted == 20
 
 
-@pytest.mark.parametrize("first", [1, 19])
+@pytest.mark.parametrize("already", [1, 19])
 async def test_what_one_node_has_begun_the_other_ends(
-    two_nodes: tuple[Site, Site], first: int
+    two_nodes: tuple[Site, Site], already: int
 ) -> None:
-    one, two = two_nodes
-    owner = await person(one, "free")
+    first, second = two_nodes
+    owner = await person(first, "free")
     await spent(owner, 980)
-    assert await statuses(two.client(owner.key), count=first) == {200: first}
-    assert (await statuses(one.client(owner.key), count=49))[200] == 20 - first
+    assert await statuses(second.client(owner.key), count=already) == {200: already}
+    assert (await statuses(first.client(owner.key), count=49))[200] == 20 - already
 
 
 async def test_it_survives_a_restart(start_site: StartSite) -> None:
@@ -158,12 +158,12 @@ async def test_calls_reserved_by_another_node_are_few_without_a_limit(
     database: Database, clock: Clock
 ) -> None:
     account_id = (await new_account(database, "enterprise")).id
-    one, two = Quota(database, clock), Quota(database, clock)
-    await one.spend(account_id)
-    await two.spend(account_id)
-    assert 2 <= (await one.used(account_id))[1] <= 502
-    await two.give_back()
-    assert (await one.used(account_id))[1] == 2
+    first, second = Quota(database, clock), Quota(database, clock)
+    await first.spend(account_id)
+    await second.spend(account_id)
+    assert 2 <= (await first.used(account_id))[1] <= 502
+    await second.give_back()
+    assert (await first.used(account_id))[1] == 2
 
 
 async def test_the_database_is_asked_seldom(database: Database, clock: Clock) -> None:

@@ -127,10 +127,10 @@ class TestCounting:
         """docs/access.md, Limits."""
         site = await start_site(rate_limit_ip=1, rate_limit_session=10, rate_limit_key=100)
         owner = await person(site)
-        one, two = await dashboard(owner), await dashboard(owner)
+        first, second = await dashboard(owner), await dashboard(owner)
         assert (await owner.api.get(f"{V1}/daemons")).status_code == 200
         assert_error(await owner.api.get(f"{V1}/daemons"), 429, "RATE_LIMITED")
-        for page in (one, two):
+        for page in (first, second):
             answers = [await page.get(f"{V1}/daemons") for _ in range(11)]
             assert [answer.status_code for answer in answers] == [200] * 10 + [429]
             assert limits(answers[-1]) == {"session": (10, 60, 0)}

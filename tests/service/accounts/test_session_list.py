@@ -58,17 +58,17 @@ class TestList:
         assert there["userAgent"] == "Phone/1\ufffd2J é"
         for session in (here, there):
             assert before <= session["createdAt"] <= session["lastSeenAt"]
-        (current,) = [one for one in await listed(phone) if one["current"]]
+        (current,) = [item for item in await listed(phone) if item["current"]]
         assert current["id"] == there["id"]
 
     async def test_when_it_was_seen_last(self, user: Owner) -> None:
         """Also where another session asks, and after it was written down."""
         page, other = await signed_in(user), await signed_in(user)
-        (first,) = [one for one in await listed(page) if one["current"]]
+        (first,) = [item for item in await listed(page) if item["current"]]
 
         async def later() -> bool:
             await page.get(f"{V1}/account")
-            seen = {one["id"]: one["lastSeenAt"] for one in await listed(other)}
+            seen = {item["id"]: item["lastSeenAt"] for item in await listed(other)}
             return bool(seen[first["id"]] > first["lastSeenAt"])
 
         await eventually(later)
@@ -83,7 +83,7 @@ class TestList:
         old |= {"created_at": now, "expires_at": now + 60_000}
         async with user.site.database.begin() as transaction:
             await transaction.execute(insert(tables.sessions).values(old))
-        (listed_old,) = [one for one in await listed(page) if one["id"] == old["id"]]
+        (listed_old,) = [item for item in await listed(page) if item["id"] == old["id"]]
         assert listed_old == {
             "id": old["id"],
             "createdAt": now,
@@ -105,7 +105,7 @@ class TestList:
 class TestEnd:
     async def test_one_of_them(self, user: Owner) -> None:
         page, other = await signed_in(user), await signed_in(user)
-        (theirs,) = [one for one in await listed(page) if not one["current"]]
+        (theirs,) = [item for item in await listed(page) if not item["current"]]
         ended = await page.delete(f"{AT}/{theirs['id']}")
         assert ended.json() == {"success": True, "id": theirs["id"]}
         assert_error(await other.get(AT), 401, "AUTH_INVALID")
@@ -130,13 +130,13 @@ class TestEnd:
         assert (await page.delete(AT)).json() == {"success": True, "ended": 0}
 
     async def test_it_holds_on_every_node_at_once(self, two_nodes: tuple[Site, Site]) -> None:
-        one, two = two_nodes
-        owner = await person(one)
+        first, second = two_nodes
+        owner = await person(first)
         page = await dashboard(owner)
-        token = (await login(two, owner.email)).json()["token"]
-        assert (await two.client(token).get(AT)).status_code == 200
+        token = (await login(second, owner.email)).json()["token"]
+        assert (await second.client(token).get(AT)).status_code == 200
         await page.delete(AT)
-        assert_error(await two.client(token).get(AT), 401, "AUTH_INVALID")
+        assert_error(await second.client(token).get(AT), 401, "AUTH_INVALID")
 
 
 class TestWrongPasswords:

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.conftest import settings
 from tests.rig.stores import Store
-from tests.service.webhooks.office import Office, offices
+from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 from tests.service.webhooks.receiver import Receiver, receiving
 
 
@@ -20,12 +20,12 @@ def database_url(tmp_path: Path, store: Store) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as one:
-        yield one
+    async with receiving() as server:
+        yield server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def office(database_url: str) -> AsyncIterator[Office]:
-    async with offices(database_url) as (one,):
-        await one.open()
-        yield one
+async def node(database_url: str) -> AsyncIterator[DeliveryNode]:
+    async with delivery_nodes(database_url) as (made,):
+        await made.open()
+        yield made

@@ -16,7 +16,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SIGNATURE = "X-Service-Signature"
 
 
-class Taken(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it came."""
 
     path: str
@@ -44,28 +44,28 @@ class Receiver:
     """Takes deliveries on every path."""
 
     def __init__(self) -> None:
-        self.taken: list[Taken] = []
+        self.requests: list[ReceivedRequest] = []
         self.url = ""
-        self._answer: Answer = says(200)
+        self._answer: Answer = response(200)
 
-    def answers(self, answer: Answer) -> None:
+    def respond_with(self, answer: Answer) -> None:
         """Answer so from now on."""
         self._answer = answer
 
-    async def takes(self, count: int = 1, within: float = PATIENCE) -> list[Taken]:
+    async def wait_for(self, count: int = 1, within: float = PATIENCE) -> list[ReceivedRequest]:
         """Wait until so many deliveries have come in all; return them. No more may have come."""
-        await eventually(lambda: len(self.taken) >= count, within)
-        assert len(self.taken) == count, [one.json for one in self.taken]
-        return list(self.taken)
+        await eventually(lambda: len(self.requests) >= count, within)
+        assert len(self.requests) == count, [request.json for request in self.requests]
+        return list(self.requests)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Keep a request and answer it."""
         body = await request.read()
-        self.taken.append(Taken(request.path, request.headers.copy(), body))
+        self.requests.append(ReceivedRequest(request.path, request.headers.copy(), body))
         return await self._answer(request)
 
 
-def says(status: int, text: str = "", **headers: str) -> Answer:
+def response(status: int, text: str = "", **headers: str) -> Answer:
     """Return an answer; `_` in a header's name stands for `-`."""
 
     async def answer(_: web.Request) -> web.StreamResponse:

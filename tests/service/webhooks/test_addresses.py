@@ -13,7 +13,7 @@ from outrider.service.webhooks.resolver import PolicyResolver
 from outrider.service.webhooks.retry_policy import Outcome
 from outrider.service.webhooks.sender import Sender
 from tests.rig.patience import PATIENCE, eventually
-from tests.service.webhooks.receiver import Receiver, says
+from tests.service.webhooks.receiver import Receiver, response
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -219,11 +219,11 @@ class Names:
         addresses = answers.pop(0) if len(answers) > 1 else answers[0]
         return [
             (
-                (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (one, port, 0, 0))
-                if ":" in one
-                else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port))
+                (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (address, port, 0, 0))
+                if ":" in address
+                else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
             )
-            for one in addresses
+            for address in addresses
         ]
 
 
@@ -270,11 +270,11 @@ class TestAttempts:
         assert outcome.status is None
         assert outcome.error is not None
         assert outcome.error.startswith("The receiver could not be reached: ")
-        assert receiver.taken == []
+        assert receiver.requests == []
 
     async def test_private_ones_where_the_operator_allows_them(self, receiver: Receiver) -> None:
         assert (await self.attempt(receiver.url, allow_private=True)).delivered
-        await receiver.takes(1)
+        await receiver.wait_for(1)
 
     async def test_an_answer_that_changes_between_check_and_connect(
         self, names: Names, receiver: Receiver
@@ -287,7 +287,7 @@ class TestAttempts:
         assert outcome.status is None
         assert outcome.error is not None
         assert "no address that webhooks may be sent to" in outcome.error
-        assert receiver.taken == []
+        assert receiver.requests == []
 
     async def test_one_question_for_each_attempt(self, names: Names, receiver: Receiver) -> None:
         """What is connected to is what was checked: a second answer is never asked for."""
@@ -307,10 +307,10 @@ class TestAttempts:
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     async def test_redirects_are_not_followed(self, receiver: Receiver, status: int) -> None:
-        receiver.answers(says(status, Location=receiver.url + "/inner"))
+        receiver.respond_with(response(status, Location=receiver.url + "/inner"))
         outcome = await self.attempt(receiver.url, allow_private=True)
         assert (outcome.status, outcome.delivered) == (status, False)
-        assert [one.path for one in receiver.taken] == ["/hook"]
+        assert [request.path for request in receiver.requests] == ["/hook"]
 
     async def test_the_socket_is_checked_too(
         self, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
@@ -332,7 +332,7 @@ class TestAttempts:
         monkeypatch.setattr(PolicyResolver, "resolve", resolve)
         outcome = await self.attempt("http://anything.example.org/")
         assert outcome.status is None
-        assert receiver.taken == []
+        assert receiver.requests == []
 
 
 async def test_any_number_of_names_that_take_long_hold_up_no_other_name(
@@ -359,12 +359,12 @@ async def test_any_number_of_names_that_take_long_hold_up_no_other_name(
         await asyncio.sleep(0)  # all of them begin
         async with asyncio.timeout(PATIENCE / 2):
             assert await resolver.addresses("known.example.org", 80)
-        assert not any(one.done() for one in slow)
+        assert not any(lookup.done() for lookup in slow)
     finally:
         release.set()
         outcomes = await asyncio.gather(*slow, return_exceptions=True)
         resolver.close()
-    assert all(isinstance(one, socket.gaierror) for one in outcomes)
+    assert all(isinstance(outcome, socket.gaierror) for outcome in outcomes)
 
 
 async def test_names_that_take_long_hold_up_nobody_else(
@@ -401,5 +401,5 @@ async def test_names_that_take_long_hold_up_nobody_else(
         release.set()
         outcomes = await asyncio.gather(*slow)
         await sender.close()
-    assert not any(one.delivered for one in outcomes)
+    assert not any(outcome.delivered for outcome in outcomes)
     assert asked.count("slow.example.org") == 1

@@ -124,7 +124,7 @@ class _Crash:
         database = Database(settings.sqlalchemy_url)
         await eventually(lambda: self._is_quiet(database), within=90)
         await database.close()
-        received = Counter(taken.json["id"] for taken in self._receiver.taken)
+        received = Counter(taken.json["id"] for taken in self._receiver.requests)
         assert received.keys() == {event_id(number) for number in range(EVENTS)}
         return received
 

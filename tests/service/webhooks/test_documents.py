@@ -16,7 +16,7 @@ from outrider.contract import signatures
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import PROCESS_PATIENCE
 from tests.servers.server import free_port
-from tests.service.webhooks.office import Office
+from tests.service.webhooks.delivery_node import DeliveryNode
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -64,12 +64,12 @@ async def line(output: asyncio.StreamReader) -> str:
 
 
 @pytest.mark.parametrize("language", RECEIVERS)
-async def test_a_receiver(office: Office, language: str) -> None:
+async def test_a_receiver(node: DeliveryNode, language: str) -> None:
     """What it must do: believe, refuse, and drop what comes again."""
-    office.clock.now = time.time()
+    node.clock.now = time.time()
     secret = "whsec_of_the_receiver"
     async with running(RECEIVERS[language], secret) as (url, output):
-        outcome = await office.sender.attempt(
+        outcome = await node.sender.attempt(
             url=url,
             secrets=["whsec_new", secret],
             event="agent:error",

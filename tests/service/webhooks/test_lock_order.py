@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 from outrider.service.database import tables
 from outrider.service.webhooks.store import deliveries, webhooks
 from tests.rig.patience import PATIENCE, eventually
-from tests.service.webhooks.office import Office, offices
+from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,23 +22,23 @@ _URL = "http://127.0.0.1:1/"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def idle(database_url: str) -> AsyncIterator[Office]:
+async def idle(database_url: str) -> AsyncIterator[DeliveryNode]:
     """A node that does not work."""
-    async with offices(database_url) as (office,):
-        yield office
+    async with delivery_nodes(database_url) as (node,):
+        yield node
 
 
-async def has_waiting(office: Office, count: int) -> bool:
+async def has_waiting(node: DeliveryNode, count: int) -> bool:
     """Return whether so many transactions wait for a lock."""
     query = text(
         "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    async with office.database.read() as transaction:
+    async with node.database.read() as transaction:
         return bool(await transaction.scalar(query) == count)
 
 
-async def test_a_webhook_is_deleted_while_its_deliveries_are_finished(idle: Office) -> None:
+async def test_a_webhook_is_deleted_while_its_deliveries_are_finished(idle: DeliveryNode) -> None:
     webhook = await idle.webhook(_URL)
     (delivery,) = await idle.store(webhook.id, 1, claimed_until=_LATER)
     done = delivery._replace(status="succeeded", attempt=1, next_attempt_at=None, completed_at=7)
@@ -57,9 +57,9 @@ async def test_a_webhook_is_deleted_while_its_deliveries_are_finished(idle: Offi
     assert await idle.history(webhook.id) == []
 
 
-async def test_renewing_claims_waits_for_no_other_transaction(idle: Office) -> None:
+async def test_renewing_claims_waits_for_no_other_transaction(idle: DeliveryNode) -> None:
     webhook = await idle.webhook(_URL)
-    ids = [one.id for one in await idle.store(webhook.id, 2, claimed_until=_LATER)]
+    ids = [item.id for item in await idle.store(webhook.id, 2, claimed_until=_LATER)]
     table = tables.deliveries
     async with idle.database.begin() as other:
         if other.dialect == "sqlite":

@@ -52,7 +52,7 @@ async def acknowledged(machine: ScriptedMachine, seq: int) -> None:
     """Wait until a machine's events up to `seq` are acknowledged."""
 
     def is_acknowledged() -> bool:
-        return any(one.seq >= seq for one in machine.received(Acknowledge))
+        return any(item.seq >= seq for item in machine.received(Acknowledge))
 
     await eventually(is_acknowledged)
 
@@ -76,20 +76,20 @@ async def came_and_went(me: Subscriber, receiver: Receiver, already: int) -> str
         already: how many deliveries have come so far; no more than the machine's two may come.
     """
     machine = await me.owner.machine()
-    await receiver.takes(already + 1)
+    await receiver.wait_for(already + 1)
     await machine.drops()
-    *_, went = await receiver.takes(already + 2)
+    *_, went = await receiver.wait_for(already + 2)
     assert (went.event, went.json["daemonId"]) == ("machine:disconnected", machine.id)
     return machine.id
 
 
 async def test_a_machine_that_comes_and_goes(me: Subscriber, receiver: Receiver) -> None:
-    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    await me.create_webhook(receiver.url, "machine:connected", "machine:disconnected")
     enrolled = await me.owner.enrolls(nickname="Bench")
     machine = await connects(me, enrolled)
-    (came,) = await receiver.takes(1)
+    (came,) = await receiver.wait_for(1)
     await machine.drops()
-    _, went = await receiver.takes(2)
+    _, went = await receiver.wait_for(2)
     assert [came.event, went.event] == ["machine:connected", "machine:disconnected"]
     for taken in (came, went):
         body = taken.json
@@ -107,7 +107,7 @@ async def test_a_machine_that_comes_and_goes(me: Subscriber, receiver: Receiver)
 async def test_within_the_grace_period_nothing_fires(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
-    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    await me.create_webhook(receiver.url, "machine:connected", "machine:disconnected")
     enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     for _ in range(3):
@@ -115,12 +115,12 @@ async def test_within_the_grace_period_nothing_fires(
         machine = await connects(me, enrolled)
     newer = await connects(me, enrolled)  # takes over from the older one
     other = await came_and_went(me, receiver, already=1)  # a grace period later
-    ours = [one for one in receiver.taken if one.json["daemonId"] != other]
-    assert [one.event for one in ours] == ["machine:connected"]
+    ours = [request for request in receiver.requests if request.json["daemonId"] != other]
+    assert [item.event for item in ours] == ["machine:connected"]
     await newer.drops()
-    await receiver.takes(4)
+    await receiver.wait_for(4)
     await connects(me, enrolled)
-    events = [one.event for one in (await receiver.takes(5))[3:]]
+    events = [request.event for request in (await receiver.wait_for(5))[3:]]
     assert events == ["machine:disconnected", "machine:connected"]
 
 
@@ -129,31 +129,31 @@ async def test_over_a_restart_of_the_service(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
     """Who comes back within the grace period fires nothing; who does not, once."""
-    await me.creates(receiver.url, "machine:connected", "machine:disconnected")
+    await me.create_webhook(receiver.url, "machine:connected", "machine:disconnected")
     stays, goes = await me.owner.enrolls(), await me.owner.enrolls()
     for enrolled in (stays, goes):
         await connects(me, enrolled)
-    await receiver.takes(2)
+    await receiver.wait_for(2)
     await mine.stop()
     await mine.start()
     await connects(me, stays)
-    *_, went = await receiver.takes(3)
+    *_, went = await receiver.wait_for(3)
     assert (went.event, went.json["daemonId"]) == ("machine:disconnected", goes.daemon_id)
     await came_and_went(me, receiver, already=3)  # the grace period of the other one is over
 
 
 async def test_disconnect_fires_at_once(me: Subscriber, receiver: Receiver) -> None:
     """The grace period is for machines that are lost, not for those that are disconnected."""
-    await me.creates(receiver.url, "machine:disconnected")
+    await me.create_webhook(receiver.url, "machine:disconnected")
     machine = await me.owner.machine()
     await me.api.post(f"/api/v1/daemons/{machine.id}/disconnect")
-    (went,) = await receiver.takes(1)
+    (went,) = await receiver.wait_for(1)
     assert went.event == "machine:disconnected"
 
 
 async def test_each_event_once_however_often_it_is_sent(me: Subscriber, receiver: Receiver) -> None:
     """The same number again, and the same id under a new number: both are dropped."""
-    await me.creates(receiver.url, "agent:generating_started")
+    await me.create_webhook(receiver.url, "agent:generating_started")
     enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     first, second, third = agent_event(), agent_event(), agent_event()
@@ -171,17 +171,19 @@ async def test_each_event_once_however_often_it_is_sent(me: Subscriber, receiver
     assert again.welcome.acknowledged == 4
     await again.say(Event(seq=4, event=second), Event(seq=5, event=third))
     await acknowledged(again, 5)
-    taken = await receiver.takes(3)
-    assert sorted(one.json["id"] for one in taken) == sorted([first.id, second.id, third.id])
+    taken = await receiver.wait_for(3)
+    assert sorted(request.json["id"] for request in taken) == sorted(
+        [first.id, second.id, third.id]
+    )
 
 
 async def test_what_is_no_event_of_an_agent_is_dropped(
     me: Subscriber, mine: Site, receiver: Receiver
 ) -> None:
     """A machine cannot tell machine:* or webhook:test, nor give ids that are none."""
-    await me.creates(receiver.url, "*")
+    await me.create_webhook(receiver.url, "*")
     machine = await me.owner.machine()
-    await receiver.takes(1)
+    await receiver.wait_for(1)
     events = [
         agent_event(EventName.MACHINE_DISCONNECTED),
         agent_event(EventName.WEBHOOK_TEST),
@@ -193,7 +195,7 @@ async def test_what_is_no_event_of_an_agent_is_dropped(
     for seq, event in enumerate([*events, sound], start=1):
         await machine.say(Event(seq=seq, event=event))
     await acknowledged(machine, 6)
-    _, taken = await receiver.takes(2)
+    _, taken = await receiver.wait_for(2)
     assert taken.json["id"] == sound.id
     assert await stored_seq(mine, machine.id) == 6
 
@@ -224,7 +226,7 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
     """docs/webhooks.md: what each has in its payload. One without it is dropped."""
     machine = await me.owner.machine()
     assert set(machine.welcome.events) == NEGOTIATED_EVENTS
-    await me.creates(receiver.url, "*")
+    await me.create_webhook(receiver.url, "*")
     contents: dict[EventName, dict[str, Any]] = {
         EventName.SESSION_STARTED: {"session": SESSION},
         EventName.SESSION_UPDATED: {"session": SESSION, "controls": CONTROLS},
@@ -236,9 +238,9 @@ async def test_the_further_events_of_a_machine(me: Subscriber, receiver: Receive
     }
     assert contents.keys() == NEGOTIATED_EVENTS
     for name, fields in contents.items():
-        await me.hears(machine, name=name)
-        await me.hears(machine, name=name, **fields)
-    taken = {one.event: one.json for one in await receiver.takes(len(contents))}
+        await me.report_event(machine, name=name)
+        await me.report_event(machine, name=name, **fields)
+    taken = {request.event: request.json for request in await receiver.wait_for(len(contents))}
     assert set(taken) == set(contents)
     for body in taken.values():
         assert body["targetId"] == f"{machine.id}:session:session_1"
@@ -262,7 +264,7 @@ async def test_nothing_is_acknowledged_before_it_is_stored(
 ) -> None:
     """While the database takes no writes, nothing is acknowledged, and a service that is killed
     then receives it again: a dropped event is not acknowledged before those ahead of it either."""
-    await me.creates(receiver.url, "agent:generating_started")
+    await me.create_webhook(receiver.url, "agent:generating_started")
     enrolled = await me.owner.enrolls()
     machine = await connects(me, enrolled)
     event = agent_event()
@@ -275,7 +277,7 @@ async def test_nothing_is_acknowledged_before_it_is_stored(
         await machine.settled()
         assert machine.received(Acknowledge) == []
     await acknowledged(machine, 2)
-    assert [one.json["id"] for one in await receiver.takes(1)] == [event.id]
+    assert [request.json["id"] for request in await receiver.wait_for(1)] == [event.id]
 
 
 async def test_events_wait_while_nobody_subscribes_to_them(
@@ -286,7 +288,7 @@ async def test_events_wait_while_nobody_subscribes_to_them(
     await machine.say(Event(seq=1, event=agent_event()))
     await acknowledged(machine, 1)
     assert await stored_seq(mine, machine.id) == 1
-    webhook = await me.creates(receiver.url)
+    webhook = await me.create_webhook(receiver.url)
     await machine.say(Event(seq=2, event=agent_event()))
-    await receiver.takes(1)
-    assert len(await me.over(webhook)) == 1
+    await receiver.wait_for(1)
+    assert len(await me.wait_for_deliveries(webhook)) == 1

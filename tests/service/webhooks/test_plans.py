@@ -7,29 +7,29 @@ import pytest
 from sqlalchemy import event, text
 
 from outrider.service.webhooks.store import deliveries
-from tests.service.webhooks.office import Office
+from tests.service.webhooks.delivery_node import DeliveryNode
 from tests.service.webhooks.receiver import Receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_the_queue_reads_by_index(office: Office, receiver: Receiver) -> None:
+async def test_the_queue_reads_by_index(node: DeliveryNode, receiver: Receiver) -> None:
     asked: list[tuple[str, Any]] = []
-    engine = office.database.engine.sync_engine
+    engine = node.database.engine.sync_engine
 
     @event.listens_for(engine, "before_cursor_execute")
     def note(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:
         asked.append((statement, parameters))
 
-    webhook = await office.webhook(receiver.url)
-    await office.store(webhook.id, 1, claimed_until=2**60)
+    webhook = await node.webhook(receiver.url)
+    await node.store(webhook.id, 1, claimed_until=2**60)
     asked.clear()
-    await deliveries.due_times(office.database, 2**60)
-    await deliveries.claim(office.database, now=1, until=2, limit=10, without=[])
+    await deliveries.due_times(node.database, 2**60)
+    await deliveries.claim(node.database, now=1, until=2, limit=10, without=[])
     event.remove(engine, "before_cursor_execute", note)
-    queries = [one for one in asked if "deliveries" in one[0]]
+    queries = [query for query in asked if "deliveries" in query[0]]
     assert len(queries) >= 2
-    async with office.database.engine.begin() as connection:
+    async with node.database.engine.begin() as connection:
         explain = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}[connection.dialect.name]
         if explain == "EXPLAIN":  # PostgreSQL would read so short a table as a whole
             await connection.execute(text("SET LOCAL enable_seqscan = off"))

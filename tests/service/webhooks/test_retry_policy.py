@@ -4,7 +4,7 @@ import pytest
 
 from outrider.service.webhooks import retry_policy
 from outrider.service.webhooks.retry_policy import Outcome
-from tests.service.webhooks.office import DELAYS
+from tests.service.webhooks.delivery_node import DELAYS
 
 
 def outcome(status: int | None, retry_after: float = 0.0) -> Outcome:

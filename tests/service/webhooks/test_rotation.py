@@ -3,15 +3,15 @@
 import pytest
 
 from outrider.contract import signatures
-from tests.service.webhooks.office import Office
-from tests.service.webhooks.receiver import SIGNATURE, Receiver, Taken
+from tests.service.webhooks.delivery_node import DeliveryNode
+from tests.service.webhooks.receiver import SIGNATURE, ReceivedRequest, Receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DAY = 86400.0
 
 
-def signed_by(taken: Taken, secrets: dict[str, str]) -> list[str]:
+def signed_by(taken: ReceivedRequest, secrets: dict[str, str]) -> list[str]:
     """Return the names of the secrets that a delivery was signed with, in order."""
     signature = signatures.parse(taken.headers[SIGNATURE])
     assert signature is not None
@@ -23,11 +23,11 @@ def signed_by(taken: Taken, secrets: dict[str, str]) -> list[str]:
 
 
 async def test_the_old_secret_signs_for_a_day_and_no_longer(
-    office: Office, receiver: Receiver
+    node: DeliveryNode, receiver: Receiver
 ) -> None:
-    webhook = await office.webhook(receiver.url)
+    webhook = await node.webhook(receiver.url)
     secrets = {"old": webhook.secret}
-    rotated = await office.subscriptions.rotate_secret(office.account_id, webhook.id)
+    rotated = await node.subscriptions.rotate_secret(node.account_id, webhook.id)
     secrets["new"] = rotated.secret
     for passing, expected in [
         (0.0, ["new", "old"]),
@@ -35,20 +35,20 @@ async def test_the_old_secret_signs_for_a_day_and_no_longer(
         (61.0, ["new"]),
         (DAY, ["new"]),
     ]:
-        office.clock.passes(passing)
-        await office.happens()
-        await office.settles(webhook.id)
-        assert signed_by(receiver.taken[-1], secrets) == expected
+        node.clock.passes(passing)
+        await node.store_event()
+        await node.wait_for_attempt(webhook.id)
+        assert signed_by(receiver.requests[-1], secrets) == expected
 
 
 async def test_a_second_rotation_ends_the_first_secret_at_once(
-    office: Office, receiver: Receiver
+    node: DeliveryNode, receiver: Receiver
 ) -> None:
-    webhook = await office.webhook(receiver.url)
+    webhook = await node.webhook(receiver.url)
     secrets = {"first": webhook.secret}
     for name in ("second", "third"):
-        rotated = await office.subscriptions.rotate_secret(office.account_id, webhook.id)
+        rotated = await node.subscriptions.rotate_secret(node.account_id, webhook.id)
         secrets[name] = rotated.secret
-    await office.happens()
-    await office.settles(webhook.id)
-    assert signed_by(receiver.taken[-1], secrets) == ["third", "second"]
+    await node.store_event()
+    await node.wait_for_attempt(webhook.id)
+    assert signed_by(receiver.requests[-1], secrets) == ["third", "second"]

@@ -14,7 +14,7 @@ from outrider.service.webhooks.retry_policy import Outcome
 from outrider.service.webhooks.sender import Sender
 from tests.rig.patience import PATIENCE
 from tests.rig.spans import RecordedTracing
-from tests.service.webhooks.receiver import SIGNATURE, receiving, says
+from tests.service.webhooks.receiver import SIGNATURE, receiving, response
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -93,17 +93,17 @@ async def hangs(writer: asyncio.StreamWriter) -> None:
 
 async def test_the_first_16_kib_of_an_endless_body() -> None:
     """The rest is not read: the connection is closed, and the attempt ends at once."""
-    async with peer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", forever) as one:
-        outcome = await attempt(one.url)
+    async with peer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", forever) as server:
+        outcome = await attempt(server.url)
         async with asyncio.timeout(PATIENCE):
-            await one.gone.wait()
+            await server.gone.wait()
     assert outcome.delivered
     assert outcome.response_body == "x" * KEPT_BYTES
 
 
 async def test_a_body_without_a_length() -> None:
-    async with peer(b"HTTP/1.1 500 No\r\n\r\n", forever) as one:
-        outcome = await attempt(one.url)
+    async with peer(b"HTTP/1.1 500 No\r\n\r\n", forever) as server:
+        outcome = await attempt(server.url)
     assert (outcome.status, outcome.response_body) == (500, "x" * KEPT_BYTES)
 
 
@@ -111,8 +111,8 @@ async def test_a_gzip_bomb() -> None:
     """16 KiB of it are read, and 16 KiB of what is in them kept."""
     bomb = gzip.compress(b"\0" * 50_000_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
-    async with peer(head, sends(bomb)) as one:
-        outcome = await attempt(one.url)
+    async with peer(head, sends(bomb)) as server:
+        outcome = await attempt(server.url)
     assert outcome.delivered
     assert outcome.response_body is not None
     assert len(outcome.response_body) == KEPT_BYTES
@@ -131,8 +131,8 @@ async def test_a_gzip_bomb() -> None:
 )
 async def test_a_packed_body(encoding: bytes, data: bytes, kept: str) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n"
-    async with peer(head % (encoding, len(data)), sends(data)) as one:
-        outcome = await attempt(one.url)
+    async with peer(head % (encoding, len(data)), sends(data)) as server:
+        outcome = await attempt(server.url)
     assert (outcome.delivered, outcome.response_body) == (True, kept)
 
 
@@ -148,8 +148,8 @@ async def test_a_packed_body(encoding: bytes, data: bytes, kept: str) -> None:
 )
 async def test_the_time_is_for_all_of_it(head: bytes, talk: Talk, status: int | None) -> None:
     """Ten seconds in all, body included: here half a second."""
-    async with peer(head, talk) as one:
-        outcome = await attempt(one.url, seconds=0.5)
+    async with peer(head, talk) as server:
+        outcome = await attempt(server.url, seconds=0.5)
     assert (outcome.status, outcome.delivered) == (status, False)
     assert outcome.error is not None
     assert "0.5 seconds" in outcome.error
@@ -169,8 +169,8 @@ async def test_what_is_not_http(head: bytes) -> None:
     async def ends(writer: asyncio.StreamWriter) -> None:
         writer.write_eof()
 
-    async with peer(head, ends) as one:
-        outcome = await attempt(one.url, seconds=PATIENCE)
+    async with peer(head, ends) as server:
+        outcome = await attempt(server.url, seconds=PATIENCE)
     assert not outcome.delivered
     assert outcome.error
 
@@ -218,24 +218,24 @@ async def test_interim_responses_without_end() -> None:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
             await writer.drain()
 
-    async with peer(b"", again) as one:
-        outcome = await attempt(one.url, seconds=60)
+    async with peer(b"", again) as server:
+        outcome = await attempt(server.url, seconds=60)
         async with asyncio.timeout(PATIENCE):
-            await one.gone.wait()
+            await server.gone.wait()
     assert outcome.error is not None
     assert "interim" in outcome.error
 
 
 async def test_a_few_interim_responses() -> None:
     head = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 5
-    async with peer(head + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", hangs) as one:
-        outcome = await attempt(one.url)
+    async with peer(head + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", hangs) as server:
+        outcome = await attempt(server.url)
     assert (outcome.delivered, outcome.response_body) == (True, "ok")
 
 
 async def test_nobody_listens() -> None:
-    async with peer(b"", hangs) as one:
-        url = one.url
+    async with peer(b"", hangs) as server:
+        url = server.url
     outcome = await attempt(url)
     assert (outcome.status, outcome.delivered) == (None, False)
     assert outcome.error is not None
@@ -248,7 +248,7 @@ async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
     sender = Sender(AddressPolicy(allow_private=True), PATIENCE, tracing=tracing)
     async with receiving() as receiver:
         for status in (200, 503):
-            receiver.answers(says(status))
+            receiver.respond_with(response(status))
             await sender.attempt(
                 url=f"{receiver.url}/path-secret?query-secret",
                 secrets=["s"],
@@ -259,7 +259,7 @@ async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
             )
         await sender.close()
         delivered, failed = tracing.spans
-        for span, taken in zip(tracing.spans, receiver.taken, strict=True):
+        for span, taken in zip(tracing.spans, receiver.requests, strict=True):
             assert taken.headers["traceparent"] == span.traceparent
             assert taken.headers[SIGNATURE]
     assert delivered.attributes == {
@@ -281,4 +281,4 @@ async def test_without_tracing_a_receiver_gets_no_trace() -> None:
             url=receiver.url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"
         )
         await sender.close()
-        assert "traceparent" not in receiver.taken[0].headers
+        assert "traceparent" not in receiver.requests[0].headers

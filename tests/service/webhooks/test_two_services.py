@@ -32,21 +32,21 @@ async def sites(tmp_path: Path, postgresql: PostgreSQL) -> AsyncIterator[list[Si
     shared = settings(tmp_path / "0", postgresql, secret_key="k" * 32)
     other = shared.model_copy(update={"data_dir": tmp_path / "1"})
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(running(one)) for one in (shared, other)]
+        yield [await stack.enter_async_context(running(item)) for item in (shared, other)]
 
 
 async def test_each_delivery_is_sent_once(sites: list[Site], receiver: Receiver) -> None:
     """Those that both find in the table, and those whose events one of them hears."""
     me = await subscriber(sites[0])
-    webhook = await me.creates(receiver.url, "agent:generating_started")
+    webhook = await me.create_webhook(receiver.url, "agent:generating_started")
     machine = await me.owner.machine()
     await _store(sites[0], me.owner.id, webhook["id"])
     for _ in range(HEARD):
-        await me.hears(machine)
-    await eventually(lambda: len(receiver.taken) >= WAITING + HEARD, within=30)
+        await me.report_event(machine)
+    await eventually(lambda: len(receiver.requests) >= WAITING + HEARD, within=30)
     for site in sites:
         await site.stop()  # now none can come any more
-    attempts = Counter(one.headers["X-Service-Delivery"] for one in receiver.taken)
+    attempts = Counter(request.headers["X-Service-Delivery"] for request in receiver.requests)
     assert len(attempts) == WAITING + HEARD
     assert set(attempts.values()) == {1}
 
@@ -57,7 +57,7 @@ async def _store(site: Site, account_id: str, webhook_id: str) -> None:
     events = [agent_event() for _ in range(WAITING)]
     await deliveries.store(
         site.database,
-        [Event(one.id, account_id, one.event, b'{"event":"x"}', now) for one in events],
-        [new_delivery(webhook_id, one.id, one.event, now) for one in events],
+        [Event(event.id, account_id, event.event, b'{"event":"x"}', now) for event in events],
+        [new_delivery(webhook_id, event.id, event.event, now) for event in events],
         {},
     )

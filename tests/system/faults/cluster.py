@@ -173,7 +173,7 @@ class Fleet:
 
     def events_received(self) -> Counter[tuple[str, str]]:
         """Return how often each event (its name, its machine) has come, counting repeats."""
-        return Counter((sent.event, sent.json["daemonId"]) for sent in self.receiver.taken)
+        return Counter((sent.event, sent.json["daemonId"]) for sent in self.receiver.requests)
 
     async def every_node_looks(self, seconds: float, nodes: list[Node]) -> None:
         """Wait until these nodes have watched for so long, by their own beats.

@@ -18,7 +18,7 @@ from tests.conftest import early_in_a_window
 from tests.rig.patience import eventually
 from tests.rig.people import login
 from tests.service.webhooks.events import agent_event, event_id
-from tests.service.webhooks.receiver import one_after_another, says
+from tests.service.webhooks.receiver import one_after_another, response
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Fleet
 from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import answered, listed
@@ -69,7 +69,7 @@ async def test_events_come_once_and_credentials_stay_valid_when_a_clock_is_ahead
         _is_ahead(two)
         machines = [await two.machine() for _ in two.nodes]
         await two.subscribes(right, "*")
-        two.receiver.answers(one_after_another(*[says(500)] * 10, says(200)))
+        two.receiver.respond_with(one_after_another(*[response(500)] * 10, response(200)))
         sockets = [
             await machine.connects(node) for machine, node in zip(machines, two.nodes, strict=True)
         ]
@@ -81,13 +81,13 @@ async def test_events_come_once_and_credentials_stay_valid_when_a_clock_is_ahead
         await two.deliveries_are_over()
         await two.every_node_looks(NODE_TIMEOUT + GRACE, two.nodes)
 
-        came = Counter(taken.json["id"] for taken in two.receiver.taken)
+        came = Counter(taken.json["id"] for taken in two.receiver.requests)
         assert len(came) == 42, "forty events, and two machines that came"
         assert sum(came.values()) == 52, "ten were tried twice"
         attempts = await two.attempts()
         assert {status for status, _ in attempts} == {"succeeded"}
         assert sum(count for _, count in attempts) == 52
-        for taken in two.receiver.taken:
+        for taken in two.receiver.requests:
             webhooks.verify(taken.body, taken.headers["X-Service-Signature"], two.secret, 60)
 
         for node in two.nodes:
@@ -169,7 +169,7 @@ async def _change(client: httpx.AsyncClient, path: str, number: int) -> httpx.Re
 
 
 def _delivered(two: Fleet) -> int:
-    return len({taken.json["id"] for taken in two.receiver.taken})
+    return len({taken.json["id"] for taken in two.receiver.requests})
 
 
 def _reset(header: str) -> int:

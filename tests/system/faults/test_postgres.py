@@ -53,7 +53,7 @@ async def test_nodes_stay_alive_and_lose_nothing_while_postgresql_is_unavailable
         busy, _, leaving = sockets
         clients = [two.client(node) for node in two.nodes]
         async with working(clients, machines[:2]) as work, telling(busy) as sent_events:
-            await eventually(lambda: len(two.receiver.taken) > 5)
+            await eventually(lambda: len(two.receiver.requests) > 5)
             await asyncio.to_thread(FAULTS[fault], servers.postgres)
             await leaving.drops()
             if fault != "frozen":
@@ -74,7 +74,7 @@ async def test_nodes_stay_alive_and_lose_nothing_while_postgresql_is_unavailable
         await eventually(lambda: two.events_received()[gone] > 0)
         await two.every_node_looks(NODE_TIMEOUT + GRACE, two.nodes)
         await two.deliveries_are_over()
-        came = {taken.json["id"] for taken in two.receiver.taken}
+        came = {taken.json["id"] for taken in two.receiver.requests}
         assert {event_id(number) for number in range(len(sent_events))} <= came
         assert [item for item in two.events_received().items() if item[0][0] == DISCONNECTED] == [
             (gone, 1)
@@ -98,18 +98,18 @@ async def test_requests_go_on_over_a_restart_of_postgresql(
         clients = [two.client(node) for node in two.nodes]
         async with working(clients, [machine]) as work, telling(socket) as sent_events:
             for stop in (Postgres.stop, Postgres.kill, Postgres.stop):
-                count = len(two.receiver.taken)
+                count = len(two.receiver.requests)
                 await asyncio.to_thread(stop, servers.postgres)
                 await asyncio.to_thread(servers.postgres.start)
                 await two.site.database.engine.dispose()
-                await eventually(lambda n=count: len(two.receiver.taken) > n + 5)  # type: ignore[misc]
+                await eventually(lambda n=count: len(two.receiver.requests) > n + 5)  # type: ignore[misc]
             for client in clients:
                 await eventually(lambda c=client: works(c, machine))  # type: ignore[misc]
         await work.is_not_done_twice()
         await eventually(lambda: _acknowledged(socket) == len(sent_events))
         await two.deliveries_are_over()
         assert set(two.events_received()) == {("agent:generating_started", machine.id)}
-        came = {taken.json["id"] for taken in two.receiver.taken}
+        came = {taken.json["id"] for taken in two.receiver.requests}
         assert came == {event_id(number) for number in range(len(sent_events))}
         assert socket.is_open
 

@@ -242,9 +242,9 @@ class TestEvents:
             assert (await page.post(f"{V1}/webhooks", json=body)).is_success
             machine = await pair.machine_there()
             await machine.drops()
-            assert {item.event for item in await receiver.takes(2)} == self.BOTH
+            assert {item.event for item in await receiver.wait_for(2)} == self.BOTH
             await pair.machine_here()
-            *_, third = await receiver.takes(3)
+            *_, third = await receiver.wait_for(3)
             assert third.event == "machine:connected"
 
     async def test_a_machine_that_reconnects_to_another_node_causes_no_event(
@@ -260,9 +260,9 @@ class TestEvents:
             await pair.machine_here()
             # Disconnecting has no grace period.
             assert (await page.post(f"{V1}/daemons/{pair.id}/disconnect", json={})).is_success
-            assert {item.event for item in await receiver.takes(2)} == self.BOTH
+            assert {item.event for item in await receiver.wait_for(2)} == self.BOTH
             await pair.machine_there()
-            *_, third = await receiver.takes(3)
+            *_, third = await receiver.wait_for(3)
             assert third.event == "machine:connected"
 
 

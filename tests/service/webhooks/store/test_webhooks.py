@@ -46,26 +46,32 @@ async def store(database: Database, *results: Result) -> None:
 
 
 async def failing(database: Database, account: str) -> dict[str, int | None]:
-    return {one.id: one.failing_since for one in await webhooks.of_account(database, account)}
+    return {
+        webhook.id: webhook.failing_since
+        for webhook in await webhooks.of_account(database, account)
+    }
 
 
 async def test_each_webhook_has_its_newest_delivery(database: Database) -> None:
     account = new_id("acct")
     ids = await add_webhooks(database, account)
     await store(
-        database, *(Result(one, {"id": f"of {one}", "at": 1}, None, True) for one in ids[1:])
+        database, *(Result(item, {"id": f"of {item}", "at": 1}, None, True) for item in ids[1:])
     )
-    found = {one.id: one.last_delivery for one in await webhooks.of_account(database, account)}
-    assert found == {ids[0]: None} | {one: {"id": f"of {one}", "at": 1} for one in ids[1:]}
+    found = {
+        webhook.id: webhook.last_delivery
+        for webhook in await webhooks.of_account(database, account)
+    }
+    assert found == {ids[0]: None} | {item: {"id": f"of {item}", "at": 1} for item in ids[1:]}
 
 
 async def test_a_webhook_fails_from_its_first_failure_until_a_success(database: Database) -> None:
     account = new_id("acct")
-    one, other, *rest = await add_webhooks(database, account)
+    failed, other, *rest = await add_webhooks(database, account)
     quiet = dict.fromkeys(rest)
-    await store(database, Result(one, {}, 5, False), Result(other, {}, None, False))
-    assert await failing(database, account) == {one: 5, other: None, **quiet}
-    await store(database, Result(one, {}, 7, False), Result(other, {}, 7, False))
-    assert await failing(database, account) == {one: 5, other: 7, **quiet}
-    await store(database, Result(one, {}, None, False), Result(other, {}, 9, True))
-    assert await failing(database, account) == {one: 5, other: None, **quiet}
+    await store(database, Result(failed, {}, 5, False), Result(other, {}, None, False))
+    assert await failing(database, account) == {failed: 5, other: None, **quiet}
+    await store(database, Result(failed, {}, 7, False), Result(other, {}, 7, False))
+    assert await failing(database, account) == {failed: 5, other: 7, **quiet}
+    await store(database, Result(failed, {}, None, False), Result(other, {}, 9, True))
+    assert await failing(database, account) == {failed: 5, other: None, **quiet}

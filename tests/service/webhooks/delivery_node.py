@@ -31,7 +31,7 @@ DELAYS: Final[Sequence[float]] = Settings.model_fields["webhook_retry_delays"].d
 """The default of the service."""
 
 
-class Office:
+class DeliveryNode:
     """A node: its own queue and intake, on a database that nodes may share."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Office:
         request = WebhookRequest(url=url, events=list(events) or ["*"])
         return await self.subscriptions.create(self.account_id, request, None)
 
-    async def happens(self, event: AgentEvent | None = None) -> AgentEvent:
+    async def store_event(self, event: AgentEvent | None = None) -> AgentEvent:
         """Take an event in; return it once it is stored."""
         event = event or agent_event()
         stored = asyncio.Event()
@@ -112,7 +112,7 @@ class Office:
         rows, _ = await deliveries.of_webhook(self.database, webhook_id, limit=1000, before=None)
         return [retry_policy.record(row) for row in rows]
 
-    async def settles(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:
+    async def wait_for_attempt(self, webhook_id: str, attempt: int = 1, index: int = 0) -> View:
         """Return a delivery (the newest, or an older one) once an attempt is written down."""
         seen: list[View] = []
 
@@ -123,7 +123,7 @@ class Office:
         await eventually(tried)
         return seen[index]
 
-    async def waits(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         """Let time pass, and see to it that the queue looks."""
         self.clock.passes(seconds)
         self.queue.wake()
@@ -146,15 +146,17 @@ class Office:
 
 
 @asynccontextmanager
-async def offices(url: str, count: int = 1, **options: Any) -> AsyncIterator[list[Office]]:
+async def delivery_nodes(
+    url: str, count: int = 1, **options: Any
+) -> AsyncIterator[list[DeliveryNode]]:
     """Give nodes that share a migrated database, and the clock."""
     database = Database(url)
     clock = Clock()
     account_id = (await new_account(database, "enterprise")).id
-    made = [Office(database, clock, account_id, **options) for _ in range(count)]
+    made = [DeliveryNode(database, clock, account_id, **options) for _ in range(count)]
     try:
         yield made
     finally:
-        for office in made:
-            await office.close()
+        for node in made:
+            await node.close()
         await database.close()
