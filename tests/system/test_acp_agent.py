@@ -344,7 +344,9 @@ async def test_events_of_an_acp_agent_reach_a_webhook(agent: Agent) -> None:
         await eventually(lambda: taken("session:ended") != [])
         await eventually(lambda: len(taken("chat:message")) >= len(chat))
         await eventually(lambda: taken("approval:resolved") != [])
-        assert {delivery.json["targetId"] for delivery in filter(is_of, receiver.requests)} == {target}
+        assert {delivery.json["targetId"] for delivery in filter(is_of, receiver.requests)} == {
+            target
+        }
         messages = [body["payload"]["message"] for body in taken("chat:message")]
         assert sorted(messages, key=lambda message: int(message["index"])) == chat
         (opened,), (resolved,) = taken("approval:opened"), taken("approval:resolved")
