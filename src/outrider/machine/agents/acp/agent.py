@@ -147,12 +147,7 @@ class AcpAgent(SingleAgentAdapter):
                 self._notify()
 
     async def change(self, values: Mapping[str, Value]) -> None:
-        """Change controls, one after the other; observers are notified after each.
-
-        Raises:
-            ApiError: 400, there is no such control or value, or the agent refuses it;
-                500, the agent did not answer.
-        """
+        """Change controls, one after the other; observers are notified after each."""
         running, session = await self._lifecycle.ready()
         await self._change(running.connection, session, values)
 
