@@ -38,7 +38,7 @@ from outrider.service.webhooks.subscriptions import Subscriptions
 
 CLAIM_SECONDS: Final = 60.0
 
-_CLAIM_BATCH: Final = 200
+_CLAIM_BATCH: Final = 500
 _CLAIM_BATCH_WHEN_FULL: Final = 8
 """Rows claimed at once while the bodies that wait here have too many bytes. They are of webhooks of
 which nothing waits: each has a few deliveries at a time here, however large they are."""
@@ -73,7 +73,7 @@ class DeliveryLimits(NamedTuple):
 
     in_flight: int = 1000
     in_flight_per_webhook: int = 8
-    waiting_per_webhook: int = 100
+    waiting_per_webhook: int = 500
     waiting_bytes_per_webhook: int = 4 * 1024 * 1024
     waiting_bytes: int = 32 * 1024 * 1024
 
