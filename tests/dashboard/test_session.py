@@ -142,11 +142,12 @@ async def test_the_address_keeps_what_is_compared_and_the_file_that_was_opened(
     async with signed_in(browser, user) as visitor:
         page = visitor.page
         await page.goto(f"/sessions/{machine.id}:session:{one.id}?tab=changes")
+        rows = page.get_by_role("list", name="Changes").get_by_role("button")
+        opened = page.get_by_role("list", name="Changes").get_by_role("button", expanded=True)
+        await expect(rows).to_have_count(20)
         await page.get_by_label("Compare with").fill("main")
         await page.get_by_label("Compare with").press("Enter")
         await expect(page).to_have_url(re.compile(r"\?tab=changes&base=main$"))
-        rows = page.get_by_role("list", name="Changes").get_by_role("button")
-        opened = page.get_by_role("list", name="Changes").get_by_role("button", expanded=True)
         await expect(rows).to_have_count(20)
         await expect(opened).to_have_count(0)
         await rows.filter(has_text="17.py").click()
