@@ -2,9 +2,9 @@
 
 `test_main_way.py` goes through it from the login on, against `outrider up`; it is part of `make
 test`. The other files are run by `make test-dashboard`: most of them look at an account with
-something on every page (`house.py`), whose machines are scripted.
+something on every page (`accounts.py`), whose machines are scripted.
 
-`visitor.py` is somebody with a browser: it watches that no page runs what it should not run, or
-loads from elsewhere. `names.py` lists the accessible names that every release keeps, `hostile.py`
+`browser_client.py` is a browser that watches what its pages run and load.
+`names.py` lists the accessible names that every release keeps, `hostile.py`
 the texts with which machines and agents may attack.
 """

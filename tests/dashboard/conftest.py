@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
+from tests.dashboard.browser_client import TIMEOUT_MS
 from tests.dashboard.home import Home, at_home
-from tests.dashboard.visitor import PATIENCE_MS
 from tests.rig.browser import chromium
 from tests.rig.stores import SQLite
 
@@ -35,7 +35,7 @@ async def browser(built: None) -> AsyncIterator[Browser]:
     async with chromium() as browser:
         from playwright.async_api import expect
 
-        expect.set_options(timeout=PATIENCE_MS)
+        expect.set_options(timeout=TIMEOUT_MS)
         yield browser
 
 

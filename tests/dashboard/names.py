@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from tests.dashboard.house import House
+from tests.dashboard.accounts import FurnishedAccount
 
 
 class Name(NamedTuple):
@@ -99,10 +99,10 @@ ROUTES: Final = {
         Name("button", "Sign out"),
     ],
 }
-"""For the house of `house.furnished`; `{…}` stands for the id of its machine or of a session."""
+"""For a furnished account: `{…}` stands for the id of its machine or of a session."""
 
 
-def address(route: str, house: House) -> str:
-    """Return the path of a route in a house."""
-    ids = {"machine": house.machine.id, "webhook": house.webhook, "device": house.device}
-    return route.format(**ids, **house.targets)
+def address(route: str, account: FurnishedAccount) -> str:
+    """Return the path of a route in a account."""
+    ids = {"machine": account.machine.id, "webhook": account.webhook, "device": account.device}
+    return route.format(**ids, **account.targets)

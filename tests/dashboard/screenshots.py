@@ -22,9 +22,16 @@ from typing import Any, Final
 import httpx
 from playwright.async_api import Browser
 
+from tests.dashboard.browser_client import (
+    PHONE,
+    SCHEMES,
+    WIDTHS,
+    BrowserClient,
+    Scheme,
+    open_browser,
+)
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.home import Home, at_home
-from tests.dashboard.visitor import PHONE, SCHEMES, WIDTHS, Scheme, Visitor, visiting
 from tests.rig.browser import chromium
 from tests.rig.patience import eventually
 from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, response
@@ -148,13 +155,13 @@ async def _history(home: Home, machine: str) -> str:
     return target
 
 
-async def _take(visitor: Visitor, encoder: Any, name: str, path: str) -> None:
-    await visitor.page.goto(path)
-    await visitor.page.wait_for_load_state("load")
-    await visitor.page.locator("h1").first.wait_for()
-    await visitor.page.wait_for_timeout(700)  # what is loaded when it is opened
-    await visitor.page.locator(".animate-pulse").first.wait_for(state="detached")
-    await _save(encoder, name, await visitor.page.screenshot())
+async def _take(browsing: BrowserClient, encoder: Any, name: str, path: str) -> None:
+    await browsing.page.goto(path)
+    await browsing.page.wait_for_load_state("load")
+    await browsing.page.locator("h1").first.wait_for()
+    await browsing.page.wait_for_timeout(700)  # what is loaded when it is opened
+    await browsing.page.locator(".animate-pulse").first.wait_for(state="detached")
+    await _save(encoder, name, await browsing.page.screenshot())
 
 
 async def _save(encoder: Any, name: str, picture: bytes) -> None:
@@ -168,11 +175,11 @@ async def _take_all(browser: Browser, home: Home, routes: dict[str, str]) -> Non
     for width in WIDTHS:
         for scheme in SCHEMES:
             ending = f"{'phone' if width == PHONE else 'desk'}-{scheme}"
-            async with visiting(browser, home.up.url, width, _scheme(scheme)) as visitor:
-                await _take(visitor, encoder, f"login-{ending}", "/login")
-                await visitor.log_in(home.email, home.password)
+            async with open_browser(browser, home.up.url, width, _scheme(scheme)) as browsing:
+                await _take(browsing, encoder, f"login-{ending}", "/login")
+                await browsing.log_in(home.email, home.password)
                 for name, path in routes.items():
-                    await _take(visitor, encoder, f"{name}-{ending}", path)
+                    await _take(browsing, encoder, f"{name}-{ending}", path)
 
 
 def _scheme(name: str) -> Scheme:

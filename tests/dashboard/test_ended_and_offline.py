@@ -2,9 +2,9 @@
 
 from playwright.async_api import Browser, expect
 
+from tests.dashboard.accounts import answer_all, disconnect
+from tests.dashboard.browser_client import signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import answer_all, disconnect
-from tests.dashboard.visitor import signed_in
 from tests.rig.samples import CHAT, session
 from tests.rig.site import Owner
 from tests.service.machines.test_session_history import STOPPED, ends
@@ -16,20 +16,19 @@ async def test_opening_an_ended_session_requests_nothing_that_it_has_not(
     user: Owner, browser: Browser
 ) -> None:
     """Neither its status nor its queue, which would be refused."""
-    one, other = session(title="Rename the module"), session(title="Another one")
-    machine = await user.machine(one, other)
-    chat = CHAT | {"state": "ended", "title": one.title, "sessionId": one.id, "resumable": True}
-    answer_all(machine, one, read_chat=chat | {"pendingAction": None})
-    await ends(machine, one, 1, **STOPPED)
+    agent, other = session(title="Rename the module"), session(title="Another one")
+    machine = await user.machine(agent, other)
+    chat = CHAT | {"state": "ended", "title": agent.title, "sessionId": agent.id, "resumable": True}
+    answer_all(machine, agent, read_chat=chat | {"pendingAction": None})
+    await ends(machine, agent, 1, **STOPPED)
     await ends(machine, other, 2, **STOPPED)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
         refused: list[str] = []
         page.on(
             "response",
             lambda response: refused.append(response.url) if response.status >= 400 else None,
         )
-        path = f"/sessions/{machine.id}:session:{one.id}"
+        path = f"/sessions/{machine.id}:session:{agent.id}"
         for first in ("/history", path):
             await page.goto(first)
             if first == "/history":
@@ -43,21 +42,20 @@ async def test_opening_an_ended_session_requests_nothing_that_it_has_not(
 
 
 async def test_a_session_that_ends_while_it_is_shown_says_so(user: Owner, browser: Browser) -> None:
-    one = session(title="First")
-    machine = await user.machine(one)
-    answer_all(machine, one)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    agent = session(title="First")
+    machine = await user.machine(agent)
+    answer_all(machine, agent)
+    async with signed_in_page(browser, user) as page:
         refused: list[str] = []
         page.on(
             "response",
             lambda response: refused.append(response.url) if response.status >= 400 else None,
         )
-        await page.goto(f"/sessions/{machine.id}:session:{one.id}")
+        await page.goto(f"/sessions/{machine.id}:session:{agent.id}")
         await expect(page.get_by_role("log", name="Chat")).to_contain_text("Make the tests pass")
-        chat = CHAT | {"state": "ended", "title": one.title, "sessionId": one.id}
-        answer_all(machine, one, read_chat=chat | {"pendingAction": None})
-        await ends(machine, one, 1, **STOPPED)
+        chat = CHAT | {"state": "ended", "title": agent.title, "sessionId": agent.id}
+        answer_all(machine, agent, read_chat=chat | {"pendingAction": None})
+        await ends(machine, agent, 1, **STOPPED)
         await expect(page.get_by_text("its agent has crashed")).to_be_visible()
         assert refused == []
 
@@ -66,12 +64,11 @@ async def test_a_session_of_an_offline_machine_shows_what_is_known(
     user: Owner, browser: Browser
 ) -> None:
     """Its title and status, and since when; what was typed stays."""
-    one = session(title="First", status="error", error="The model is overloaded")
-    machine = await user.machine(one, enrolled=await user.enrolls(nickname="workbench"))
-    answer_all(machine, one)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
-        await page.goto(f"/sessions/{machine.id}:session:{one.id}")
+    agent = session(title="First", status="error", error="The model is overloaded")
+    machine = await user.machine(agent, enrolled=await user.enrolls(nickname="workbench"))
+    answer_all(machine, agent)
+    async with signed_in_page(browser, user) as page:
+        await page.goto(f"/sessions/{machine.id}:session:{agent.id}")
         message = page.get_by_role("textbox", name="Message", exact=True)
         await message.fill("a draft")
         chat = page.get_by_role("log", name="Chat")

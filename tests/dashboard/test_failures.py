@@ -12,9 +12,9 @@ from playwright.async_api import Browser, Route, expect
 from outrider.contract.frames import Failure
 from outrider.contract.ids import new_id
 from tests.conftest import StartSite
+from tests.dashboard.accounts import disconnect, furnished_account, session_machine
+from tests.dashboard.browser_client import BrowserClient, open_browser, signed_in, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import desk, disconnect, furnished
-from tests.dashboard.visitor import Visitor, signed_in, visiting
 from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import (
     PAGE_SECRET,
@@ -33,17 +33,17 @@ pytestmark = MARKS
 
 async def test_a_session_that_is_over_and_the_draft(user: Owner, browser: Browser) -> None:
     """To the login, and from there back to the page; what was typed is kept."""
-    house = await furnished(user)
-    path = f"/sessions/{house.targets['idle']}"
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    account = await furnished_account(user)
+    path = f"/sessions/{account.targets['idle']}"
+    async with signed_in(browser, user) as browsing:
+        page = browsing.page
         await page.goto(path)
         message = page.get_by_role("textbox", name="Message", exact=True)
         await message.fill("A long thought\nin two lines")
         ended = await (await dashboard(user)).delete("/api/v1/account/sessions")
         assert ended.status_code == 200, ended.text
         await expect(page).to_have_url(re.compile(r"/login\?next="))
-        await visitor.type_login(user.email, PASSWORD)
+        await browsing.type_login(user.email, PASSWORD)
         await expect(page).to_have_url(re.compile(re.escape(path.replace(":", "%3A")) + "|" + path))
         await expect(message).to_have_value("A long thought\nin two lines")
 
@@ -53,8 +53,8 @@ async def test_a_session_that_is_over_and_the_next_user(user: Owner, browser: Br
     other = await person(user.site)
     machine = await user.machine(session(), providers=[PROVIDER])
     await other.machine(session(), providers=[PROVIDER])
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in(browser, user) as browsing:
+        page = browsing.page
         await page.goto("/")
         dialog = page.get_by_role("dialog")
         directory = dialog.get_by_role("textbox", name="Directory", exact=True)
@@ -72,7 +72,7 @@ async def test_a_session_that_is_over_and_the_next_user(user: Owner, browser: Br
         await (await dashboard(user)).delete("/api/v1/account/sessions")
         await expect(page).to_have_url(re.compile(r"/login\?next="))
 
-        await visitor.type_login(other.email, PASSWORD)
+        await browsing.type_login(other.email, PASSWORD)
         await expect(page).to_have_url(re.compile("/webhooks$"))
         await expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
         await expect(dialog).to_have_count(0)
@@ -86,8 +86,8 @@ async def test_a_login_link_is_used_and_leaves_the_address(
     user: Owner, browser: Browser, already_there: bool
 ) -> None:
     """Also in a tab that shows the login page: then only the fragment of its address changes."""
-    async with visiting(browser, user.site.url) as visitor:
-        page = visitor.page
+    async with open_browser(browser, user.site.url) as browsing:
+        page = browsing.page
         if already_there:
             await page.goto("/login")
             await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
@@ -101,21 +101,21 @@ async def test_a_login_link_is_used_and_leaves_the_address(
 
 async def test_a_log_out_that_fails(user: Owner, browser: Browser) -> None:
     """The page says why, and stays; where no session is left to end, it goes to the login."""
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in(browser, user) as browsing:
+        page = browsing.page
         log_out = page.get_by_role("button", name="Log out", exact=True)
         await page.goto("/account")
         rows = page.get_by_role("region", name="Audit").get_by_role("row")
         await expect(rows).not_to_have_count(0)
-        await visitor.context.set_offline(True)
+        await browsing.context.set_offline(True)
         await log_out.click()
         alert = page.get_by_role("alert").filter(has_text="The service cannot be reached")
         await expect(alert).to_be_visible()
-        await visitor.context.set_offline(False)
+        await browsing.context.set_offline(False)
         await log_out.click()
         await expect(page).to_have_url(re.compile("/login$"))
 
-        await visitor.log_in(user.email, PASSWORD)
+        await browsing.log_in(user.email, PASSWORD)
         await page.goto("/account")
 
         async def unauthorized(route: Route) -> None:
@@ -131,10 +131,9 @@ async def test_a_confirmation_stays_until_the_service_answers(
 ) -> None:
     """Escape does not hide why an action was refused."""
     async with (
-        desk(user, session(title="First"), "stop_cli") as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(title="First"), "stop_cli") as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto(machine.path)
         await page.get_by_role("button", name="Stop", exact=True).click()
         dialog = page.get_by_role("alertdialog")
@@ -151,8 +150,7 @@ async def test_a_confirmation_stays_until_the_service_answers(
 async def test_launching_without_a_machine_that_answers(user: Owner, browser: Browser) -> None:
     """The dialog says that every machine is offline, or why the machine could not be read."""
     machine = await user.machine(session(), enrolled=await user.enrolls(nickname="workbench"))
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         dialog = page.get_by_role("dialog", name="Launch", exact=True)
         launch = page.get_by_role("button", name="Launch", exact=True)
@@ -172,8 +170,7 @@ async def test_launching_without_a_machine_that_answers(user: Owner, browser: Br
 
 
 async def test_signed_in_sessions_that_cannot_be_read(user: Owner, browser: Browser) -> None:
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
 
         async def broken(route: Route) -> None:
             await route.fulfill(status=500, json={})
@@ -185,21 +182,21 @@ async def test_signed_in_sessions_that_cannot_be_read(user: Owner, browser: Brow
         await expect(section.get_by_role("list")).to_have_count(0)
 
 
-async def visits_with_an_old_login(visitor: Visitor, owner: Owner) -> None:
+async def visits_with_an_old_login(browsing: BrowserClient, owner: Owner) -> None:
     """Give the browser a session whose password was typed an hour ago."""
     begun = await logged_in(owner, age=3600)
     token = sessions_of(owner.site).in_cookie(begun.token, PAGE_SECRET)
-    await visitor.context.add_cookies(
-        [{"name": "outrider_session", "value": token, "url": visitor.url, "sameSite": "Strict"}]
+    await browsing.context.add_cookies(
+        [{"name": "outrider_session", "value": token, "url": browsing.url, "sameSite": "Strict"}]
     )
 
 
 async def test_an_action_that_needs_a_recent_login_asks_and_goes_on(
     user: Owner, browser: Browser
 ) -> None:
-    async with visiting(browser, user.site.url) as visitor:
-        await visits_with_an_old_login(visitor, user)
-        page = visitor.page
+    async with open_browser(browser, user.site.url) as browsing:
+        await visits_with_an_old_login(browsing, user)
+        page = browsing.page
         await page.goto("/account")
         revoke = page.get_by_role("button", name="Revoke", exact=True)
         await revoke.click()
@@ -222,17 +219,17 @@ async def test_two_tabs_share_one_stream(user: Owner, browser: Browser) -> None:
     """When the tab that reads it is closed, the other one goes on, and misses nothing."""
     machine = await user.machine(session(title="First"))
     streams: list[str] = []
-    async with visiting(browser, user.site.url) as visitor:
-        visitor.context.on(
+    async with open_browser(browser, user.site.url) as browsing:
+        browsing.context.on(
             "request",
             lambda request: streams.append(request.url) if "/events?" in request.url else None,
         )
-        await visitor.log_in(user.email, PASSWORD)
-        first = visitor.page
+        await browsing.log_in(user.email, PASSWORD)
+        first = browsing.page
         await first.goto("/")
         await expect(first.get_by_role("link", name="First", exact=True)).to_be_visible()
         await eventually(lambda: len(streams) == 1)
-        second = await visitor.tab("/")
+        second = await browsing.tab("/")
         await expect(second.get_by_role("link", name="First", exact=True)).to_be_visible()
         await expect(second.get_by_role("alert")).to_have_count(0)
         assert len(streams) == 1
@@ -273,10 +270,10 @@ async def at_the_limit(client: httpx.AsyncClient) -> AsyncIterator[None]:
 async def test_a_script_that_is_gone_after_an_upgrade(user: Owner, browser: Browser) -> None:
     """The page says so, and its button loads the new one."""
     async with (
-        desk(user, session(title="First")) as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(title="First")) as machine,
+        signed_in(browser, user) as browsing,
     ):
-        page = visitor.page
+        page = browsing.page
         await page.goto(machine.path)
         await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
 
@@ -289,22 +286,22 @@ async def test_a_script_that_is_gone_after_an_upgrade(user: Owner, browser: Brow
         await page.unroute("**/assets/changes-*.js")
         await page.get_by_role("button", name="Load again", exact=True).click()
         await expect(page.get_by_role("tabpanel", name="Changes")).to_contain_text("a.py")
-        assert all("dynamically imported module" in fault for fault in visitor.faults)
-        visitor.faults.clear()
+        assert all("dynamically imported module" in fault for fault in browsing.faults)
+        browsing.faults.clear()
 
 
 async def test_too_many_requests(start_site: StartSite, browser: Browser, built: None) -> None:
     """429: the page says so, and the message is not lost."""
     site = await start_site(rate_limit_session=60)
     owner = await person(site)
-    house = await furnished(owner)
-    async with signed_in(browser, owner) as visitor:
-        page = visitor.page
-        await page.goto(f"/sessions/{house.targets['idle']}")
+    account = await furnished_account(owner)
+    async with signed_in(browser, owner) as browsing:
+        page = browsing.page
+        await page.goto(f"/sessions/{account.targets['idle']}")
         message = page.get_by_role("textbox", name="Message", exact=True)
         await expect(page.get_by_role("log", name="Chat")).to_contain_text("Two failures")
         client = site.client()
-        client.headers.update(page_of((await visitor.context.cookies())[0]["value"]))
+        client.headers.update(page_of((await browsing.context.cookies())[0]["value"]))
         async with at_the_limit(client):
             await message.fill("One too many")
             await message.press("Enter")
@@ -317,15 +314,14 @@ async def test_many_machines(user: Owner, browser: Browser) -> None:
     """The figures of the first 50 are read: the rate limit would not allow those of thousands."""
     await user.machine(enrolled=await user.enrolls())
     read: set[str] = set()
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
 
         async def many(route: object) -> None:
             response = await route.fetch()  # type: ignore[attr-defined]
             body = await response.json()
             names = [f"machine-{number}" for number in range(60)]
-            one = body["daemons"][0]
-            body["daemons"] = [one | {"id": name, "nickname": name} for name in names]
+            machine = body["daemons"][0]
+            body["daemons"] = [machine | {"id": name, "nickname": name} for name in names]
             await route.fulfill(response=response, json=body)  # type: ignore[attr-defined]
 
         await page.route("**/api/v1/daemons?**", many)
@@ -344,15 +340,14 @@ async def test_many_machines(user: Owner, browser: Browser) -> None:
 
 async def test_a_field_and_a_state_of_a_newer_service(user: Owner, browser: Browser) -> None:
     """Unknown fields are ignored; an unknown session is a page that says so."""
-    await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
 
         async def newer(route: object) -> None:
             response = await route.fetch()  # type: ignore[attr-defined]
             body = await response.json()
-            for one in body.get("sessions", []):
-                one |= {"status": "dreaming", "mood": {"calm": True}, "pendingAction": None}
+            for listed in body.get("sessions", []):
+                listed |= {"status": "dreaming", "mood": {"calm": True}, "pendingAction": None}
             await route.fulfill(response=response, json=body | {"future": [1]})  # type: ignore[attr-defined]
 
         await page.route("**/api/v1/sessions?**", newer)

@@ -5,9 +5,9 @@ import re
 from msgspec.structs import replace
 from playwright.async_api import Browser, Locator, expect
 
+from tests.dashboard.accounts import furnished_account, question, session_machine
+from tests.dashboard.browser_client import signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import desk, furnished, question
-from tests.dashboard.visitor import signed_in
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
@@ -25,9 +25,8 @@ PRESS_AT_ONCE = """
 
 
 async def test_going_to_pages_and_in_lists(user: Owner, browser: Browser) -> None:
-    await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         heading = page.get_by_role("heading", level=1)
         rows = page.get_by_role("list", name="Running sessions").get_by_role("link")
@@ -67,9 +66,8 @@ async def test_going_to_pages_and_in_lists(user: Owner, browser: Browser) -> Non
 
 
 async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: Browser) -> None:
-    await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
         await page.goto("/machines")
         button = page.get_by_role("button", name="Connect a machine")
         await button.focus()
@@ -95,8 +93,7 @@ async def test_the_list_of_keys_and_the_switcher(user: Owner, browser: Browser) 
 
 
 async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: Browser) -> None:
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
         await page.add_init_script(PRESS_AT_ONCE)
         await page.goto("/")
         await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
@@ -105,8 +102,7 @@ async def test_a_key_as_soon_as_the_page_is_shown(user: Owner, browser: Browser)
 async def test_what_the_switcher_selects_is_in_view(user: Owner, browser: Browser) -> None:
     """The arrows scroll a long list, also under a pointer that rests on it."""
     await user.machine(*(session(title=f"Chat {number}") for number in range(30)))
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
         await expect(rows).to_have_count(30)
@@ -135,14 +131,13 @@ async def _assert_keeps_the_focus(dialog: Locator) -> None:
 
 
 async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: Browser) -> None:
-    house = await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    account = await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
         for path, button, role, name in (
             ("/", "Launch", "dialog", "Launch"),
             ("/machines", "Connect a machine", "dialog", "Connect a machine"),
-            (f"/machines/{house.machine.id}", "Revoke", "alertdialog", re.compile("Revoke")),
-            (f"/sessions/{house.targets['idle']}", "Stop", "alertdialog", re.compile("Stop")),
+            (f"/machines/{account.machine.id}", "Revoke", "alertdialog", re.compile("Revoke")),
+            (f"/sessions/{account.targets['idle']}", "Stop", "alertdialog", re.compile("Stop")),
         ):
             await page.goto(path)
             opener = page.get_by_role("button", name=button, exact=True)
@@ -158,12 +153,11 @@ async def test_a_dialog_keeps_the_focus_and_gives_it_back(user: Owner, browser: 
 async def test_answering_in_the_inbox(user: Owner, browser: Browser) -> None:
     """`j` selects the first card. What is not answered by the machine yet stays, disabled."""
     asked = question("Run `make`?")
-    one = session(status="waiting_approval", title="First", pending_action=asked)
+    agent = session(status="waiting_approval", title="First", pending_action=asked)
     async with (
-        desk(user, one, "resolve_action") as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, agent, "resolve_action") as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto("/inbox")
         approve = page.get_by_role("button", name="Approve", exact=True)
         card = page.get_by_role("listitem").filter(has=approve)
@@ -193,4 +187,4 @@ async def test_answering_in_the_inbox(user: Owner, browser: Browser) -> None:
         await machine.reports(status="idle", pending_action=None)
         await machine.machine.answers(command)
         await expect(approve).to_have_count(0)
-        assert machine.kept.empty()
+        assert machine.unanswered.empty()

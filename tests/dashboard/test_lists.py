@@ -9,9 +9,9 @@ from playwright.async_api import Browser, expect
 from outrider.contract.errors import ErrorCode
 from outrider.contract.frames import Failure
 from outrider.contract.resources import Workspace, Worktree
+from tests.dashboard.accounts import answer_all, disconnect, furnished_account, session_machine
+from tests.dashboard.browser_client import PHONE, WIDTHS, open_browser, signed_in, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import answer_all, desk, disconnect, furnished
-from tests.dashboard.visitor import PHONE, WIDTHS, signed_in, visiting
 from tests.rig.machine import payload_of
 from tests.rig.people import PASSWORD, person
 from tests.rig.samples import LAUNCHED, MACHINE, session
@@ -27,9 +27,8 @@ COLOUR = "element => getComputedStyle(element).color"
 async def test_on_a_phone_the_tab_of_the_page_has_a_colour_of_its_own(
     user: Owner, browser: Browser
 ) -> None:
-    await furnished(user)
-    async with signed_in(browser, user, PHONE) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user, PHONE) as page:
         await page.goto("/inbox")
         tabs = page.get_by_role("navigation", name="Main").get_by_role("link")
         await expect(tabs).to_have_count(3)
@@ -41,15 +40,15 @@ async def test_a_tab_of_an_earlier_user_shows_what_the_present_one_may_see(
     site: Site, browser: Browser, built: None
 ) -> None:
     """The browser has one login for all tabs: the second one replaces the first."""
-    async with site.visit(), visiting(browser, site.url) as visitor:
+    async with site.visit(), open_browser(browser, site.url) as browsing:
         first, second = await person(site), await person(site)
         await first.machine(session(title="Of the first"))
-        await visitor.log_in(first.email, PASSWORD)
-        page = visitor.page
+        await browsing.log_in(first.email, PASSWORD)
+        page = browsing.page
         await page.goto("/")
         await expect(page.get_by_role("link", name="Of the first")).to_be_visible()
-        await visitor.log_in(second.email, PASSWORD)
-        other = await visitor.tab("/")
+        await browsing.log_in(second.email, PASSWORD)
+        other = await browsing.tab("/")
         for tab in (other, page):
             await expect(tab.get_by_role("heading", name="No machine is connected")).to_be_visible()
             await expect(tab.get_by_role("link", name="Of the first")).to_have_count(0)
@@ -67,8 +66,7 @@ async def test_back_from_a_session_is_where_the_list_was_left(
     sessions = [session(title=f"Chat {number}", status="idle") for number in range(60)]
     machine = await user.machine(*sessions)
     answer_all(machine, sessions[40])
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         await page.get_by_role("combobox", name="Status", exact=True).select_option("idle")
         await page.get_by_role("searchbox").fill("chat")
@@ -99,15 +97,15 @@ async def test_back_from_a_session_is_where_the_list_was_left(
 @pytest.mark.parametrize("width", [768, 900, 1023])
 async def test_a_title_is_the_last_to_be_cut(user: Owner, browser: Browser, width: int) -> None:
     error = "The model is overloaded, and says so at some length in one sentence"
-    one = session(title="Update the lock file", status="error", error=error)
-    await user.machine(one, enrolled=await user.enrolls(nickname="a machine with a long name"))
-    async with signed_in(browser, user, width) as visitor:
-        page = visitor.page
+    agent = session(title="Update the lock file", status="error", error=error)
+    await user.machine(agent, enrolled=await user.enrolls(nickname="a machine with a long name"))
+    async with signed_in(browser, user, width) as browsing:
+        page = browsing.page
         await page.goto("/")
         link = page.get_by_role("link", name="Update the lock file")
         await expect(link).to_be_visible()
         assert await link.evaluate("link => link.scrollWidth <= link.clientWidth")
-        await visitor.assert_layout_holds()
+        await browsing.assert_layout_holds()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -118,15 +116,15 @@ async def test_the_load_of_a_machine_is_shown_for_its_processors_while_it_is_onl
     await user.machine(machine=busy, enrolled=await user.enrolls(nickname="busy"))
     gone = await user.machine(machine=busy, enrolled=await user.enrolls(nickname="gone"))
     await disconnect(user, gone)
-    async with signed_in(browser, user, width) as visitor:
-        page = visitor.page
+    async with signed_in(browser, user, width) as browsing:
+        page = browsing.page
         await page.goto("/machines")
         rows = page.get_by_role("list", name="Machines").get_by_role("listitem")
         load = rows.filter(has_text="busy").get_by_text("7.50 for 2 processors, overloaded")
         await expect(load.locator("visible=true")).to_have_count(1)
         await expect(rows.filter(has_text="gone")).to_contain_text("Last seen")
         await expect(rows.filter(has_text="gone")).not_to_contain_text("Load")
-        await visitor.assert_layout_holds()
+        await browsing.assert_layout_holds()
 
 
 async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
@@ -135,10 +133,9 @@ async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
     """The directory has the focus first; a directory in which an agent worked can be chosen."""
     in_tree = Workspace(path="/srv/billing.worktrees/old", name="old")
     tree = Worktree(branch="old", path=in_tree.path, created=True)
-    one = session(title="Earlier", workspace=in_tree, worktree=tree)
-    machine = await user.machine(one)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    agent = session(title="Earlier", workspace=in_tree, worktree=tree)
+    machine = await user.machine(agent)
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         await page.get_by_role("button", name="Launch", exact=True).press("Enter")
         dialog = page.get_by_role("dialog", name="Launch", exact=True)
@@ -154,8 +151,8 @@ async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
         await page.keyboard.press("Enter")
         command = await machine.takes("launch_in_worktree", dir="/srv/billing", model="opus")
         assert payload_of(command)["worktree"] == {"branch": "topic", "base": "main"}
-        answer_all(machine, one)
-        target = f"{machine.id}:session:{one.id}"
+        answer_all(machine, agent)
+        target = f"{machine.id}:session:{agent.id}"
         await machine.answers(command, LAUNCHED | {"sessionTargetId": target})
         await expect(page.get_by_role("heading", level=1)).to_have_text("Earlier")
         await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
@@ -164,12 +161,11 @@ async def test_a_launch_in_a_worktree_by_keyboard_ends_in_the_message_box(
 async def test_stop_offers_to_remove_the_worktree(user: Owner, browser: Browser) -> None:
     place = Workspace(path="/srv/billing.worktrees/topic", name="topic")
     tree = Worktree(branch="topic", path=place.path, created=True)
-    one = session(title="In a worktree", workspace=place, worktree=tree)
+    agent = session(title="In a worktree", workspace=place, worktree=tree)
     async with (
-        desk(user, one, "stop_and_remove_worktree") as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, agent, "stop_and_remove_worktree") as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto(machine.path)
         await page.get_by_role("button", name="Stop", exact=True).click()
         dialog = page.get_by_role("alertdialog")
@@ -192,12 +188,12 @@ async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
         "workspace": Workspace(path=path, name="topic"),
         "worktree": Worktree(branch="topic", path=path, created=True),
     }
-    one, other = session(title=title), session(title="Stopped by me")
-    machine = await user.machine(one, other)
-    await ends(machine, one, 1, **STOPPED, **place)
+    agent, other = session(title=title), session(title="Stopped by me")
+    machine = await user.machine(agent, other)
+    await ends(machine, agent, 1, **STOPPED, **place)
     await ends(machine, other, 2, **STOPPED | {"end_reason": "stopped"})
-    async with signed_in(browser, user, width) as visitor:
-        page = visitor.page
+    async with signed_in(browser, user, width) as browsing:
+        page = browsing.page
         await page.goto("/history")
         rows = page.get_by_role("list", name="Ended sessions").get_by_role("listitem")
         row = rows.filter(has_text=title)
@@ -208,7 +204,7 @@ async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
         crashed = row.get_by_text("crashed", exact=True)
         stopped = rows.filter(has_text="Stopped by me").get_by_text("stopped", exact=True)
         assert await crashed.evaluate(COLOUR) != await stopped.evaluate(COLOUR)
-        await visitor.assert_layout_holds()
+        await browsing.assert_layout_holds()
 
         await row.get_by_role("button", name="Remove worktree", exact=True).click()
         dialog = page.get_by_role("alertdialog")
@@ -221,9 +217,8 @@ async def test_the_history_says_why_a_session_ended_and_removes_its_worktree(
 
 
 async def test_a_phone_opens_the_switcher_from_its_menu(user: Owner, browser: Browser) -> None:
-    await furnished(user)
-    async with signed_in(browser, user, PHONE) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user, PHONE) as page:
         await page.goto("/machines")
         await page.get_by_role("button", name="Menu", exact=True).click()
         await page.get_by_role("menuitem", name="Go to…").click()
@@ -236,8 +231,7 @@ async def test_on_a_phone_a_webhook_of_chosen_events_can_be_created(
     user: Owner, browser: Browser
 ) -> None:
     """The button is in view, however many events are listed above it."""
-    async with signed_in(browser, user, PHONE) as visitor:
-        page = visitor.page
+    async with signed_in_page(browser, user, PHONE) as page:
         await page.goto("/webhooks")
         await page.get_by_role("button", name="New webhook", exact=True).click()
         dialog = page.get_by_role("dialog")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests.dashboard.browser_client import PHONE, open_browser
 from tests.dashboard.home import Home, at_home
-from tests.dashboard.visitor import PHONE, visiting
 from tests.rig.stores import SQLite
 from tests.servers.server import reserve_ports
 
@@ -22,9 +22,9 @@ pytestmark = [
 async def test_a_queue_and_an_interrupt(home: Home, browser: Browser) -> None:
     """While the agent works, Enter queues; a queued message can be taken back."""
     target = await home.launch("Queue and interrupt")
-    async with visiting(browser, home.up.url, PHONE) as visitor:
-        await visitor.log_in(home.email, home.password)
-        page = visitor.page
+    async with open_browser(browser, home.up.url, PHONE) as browsing:
+        await browsing.log_in(home.email, home.password)
+        page = browsing.page
         await page.goto(f"/sessions/{target}")
         status = page.locator("main").get_by_role("status")
         message = page.get_by_role("textbox", name="Message", exact=True)
@@ -58,18 +58,18 @@ async def test_a_queue_and_an_interrupt(home: Home, browser: Browser) -> None:
         await interrupt.click()
         await expect(status).to_have_text("idle")
         await expect(message).to_have_value("a draft that stays")
-        await visitor.assert_layout_holds()
+        await browsing.assert_layout_holds()
 
 
 async def test_a_question_that_is_answered_elsewhere_leaves_every_page(
     home: Home, browser: Browser
 ) -> None:
     target = await home.launch("Answered elsewhere")
-    async with visiting(browser, home.up.url) as visitor:
-        await visitor.log_in(home.email, home.password)
-        inbox = visitor.page
+    async with open_browser(browser, home.up.url) as browsing:
+        await browsing.log_in(home.email, home.password)
+        inbox = browsing.page
         await inbox.goto("/inbox")
-        session = await visitor.tab(f"/sessions/{target}")
+        session = await browsing.tab(f"/sessions/{target}")
         await expect(session.get_by_role("heading", level=1)).to_have_text("Answered elsewhere")
         await home.say(target, "tool", "waiting_approval")
         for page in (inbox, session):
@@ -84,9 +84,9 @@ async def test_a_question_that_is_answered_elsewhere_leaves_every_page(
 async def test_an_ended_session_is_resumed(home: Home, browser: Browser) -> None:
     """Its chat stays while it has ended, and goes on afterwards."""
     target = await home.launch("Stop and resume")
-    async with visiting(browser, home.up.url) as visitor:
-        await visitor.log_in(home.email, home.password)
-        page = visitor.page
+    async with open_browser(browser, home.up.url) as browsing:
+        await browsing.log_in(home.email, home.password)
+        page = browsing.page
         await page.goto(f"/sessions/{target}")
         chat = page.get_by_role("log", name="Chat", exact=True)
         await page.get_by_role("tab", name="Changes", exact=True).click()
@@ -114,9 +114,12 @@ async def test_a_service_that_is_killed_and_started_again(
     sqlite.migrated(tmp_path / "data")
     port, release = reserve_ports()
     try:
-        async with at_home(tmp_path, port) as before, visiting(browser, before.up.url) as visitor:
-            await visitor.log_in(before.email, before.password)
-            page = visitor.page
+        async with (
+            at_home(tmp_path, port) as before,
+            open_browser(browser, before.up.url) as browsing,
+        ):
+            await browsing.log_in(before.email, before.password)
+            page = browsing.page
             await page.goto("/")
             await expect(page.get_by_role("heading", name="No agent is running")).to_be_visible()
             before.up.signal(signal.SIGKILL)
@@ -128,6 +131,6 @@ async def test_a_service_that_is_killed_and_started_again(
                 await after.launch("After the restart")
                 await expect(page.get_by_role("link", name="After the restart")).to_be_visible()
                 # The streams of the page end before the service does.
-                await visitor.context.close()
+                await browsing.context.close()
     finally:
         release()

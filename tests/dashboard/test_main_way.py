@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests.dashboard.browser_client import WIDTHS, BrowserClient, open_browser
 from tests.dashboard.home import Home
-from tests.dashboard.visitor import WIDTHS, Visitor, visiting
 from tests.rig.patience import eventually
 from tests.service.webhooks.receiver import receiving
 
@@ -23,31 +23,31 @@ def repository(folder: Path) -> Path:
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_the_main_way(home: Home, browser: Browser, width: int) -> None:
-    async with visiting(browser, home.up.url, width) as visitor:
-        await _logs_in(visitor, home)
-        await _launches_chats_and_approves(visitor, repository(home.folder / f"project-{width}"))
-        await _uses_a_terminal(visitor, f"build-{width}")
-        await _creates_a_webhook(visitor)
-        await _approves_a_device(visitor, home, f"laptop-{width}")
+    async with open_browser(browser, home.up.url, width) as browsing:
+        await _logs_in(browsing, home)
+        await _launches_chats_and_approves(browsing, repository(home.folder / f"project-{width}"))
+        await _uses_a_terminal(browsing, f"build-{width}")
+        await _creates_a_webhook(browsing)
+        await _approves_a_device(browsing, home, f"laptop-{width}")
 
 
-async def _logs_in(visitor: Visitor, home: Home) -> None:
+async def _logs_in(browsing: BrowserClient, home: Home) -> None:
     """A wrong password first; then the page that was asked for."""
-    page = visitor.page
+    page = browsing.page
     await page.goto("/machines")
     await expect(page).to_have_url(re.compile(r"/login\?next="))
-    await visitor.type_login(home.email, "not the password")
+    await browsing.type_login(home.email, "not the password")
     await expect(page.get_by_role("alert")).to_be_visible()
     await expect(page.get_by_label("Email", exact=True)).to_have_value(home.email)
-    await visitor.type_login(home.email, home.password)
+    await browsing.type_login(home.email, home.password)
     await expect(page.get_by_role("heading", name="Machines", exact=True)).to_be_visible()
     await expect(page).to_have_url(f"{home.up.url}/machines")
     await expect(page.get_by_role("status").filter(has_text="online")).to_be_visible()
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
 
 
-async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
-    page = visitor.page
+async def _launches_chats_and_approves(browsing: BrowserClient, project: Path) -> None:
+    page = browsing.page
     await page.get_by_role("navigation").get_by_role("link", name="Sessions").click()
     await page.get_by_role("button", name="Launch", exact=True).click()
     dialog = page.get_by_role("dialog", name="Launch", exact=True)
@@ -83,11 +83,11 @@ async def _launches_chats_and_approves(visitor: Visitor, project: Path) -> None:
     assert (project / "demo.txt").read_text() == "Line 1 of the demo agent\n"
     await page.get_by_role("tab", name="Changes", exact=True).click()
     await expect(page.get_by_role("tabpanel", name="Changes")).to_contain_text("demo.txt")
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
 
 
-async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
-    page = visitor.page
+async def _uses_a_terminal(browsing: BrowserClient, name: str) -> None:
+    page = browsing.page
     await page.goto("/machines")
     online = page.get_by_role("listitem").filter(has=page.get_by_text("online", exact=True))
     await online.get_by_role("link").click()
@@ -105,11 +105,11 @@ async def _uses_a_terminal(visitor: Visitor, name: str) -> None:
     await page.get_by_role("button", name="Open", exact=True).click()
     await expect(page.get_by_role("button", name=f"test-{name}", exact=True)).to_have_count(1)
     await expect(opener).to_have_count(1)  # its shell still runs
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
 
 
-async def _creates_a_webhook(visitor: Visitor) -> None:
-    page = visitor.page
+async def _creates_a_webhook(browsing: BrowserClient) -> None:
+    page = browsing.page
     async with receiving() as receiver:
         await page.goto("/webhooks")
         await expect(page.get_by_role("heading", name="Webhooks")).to_have_count(1)
@@ -121,21 +121,23 @@ async def _creates_a_webhook(visitor: Visitor) -> None:
         await expect(dialog).to_contain_text("whsec_")
         await dialog.get_by_role("button", name="Show the webhook").click()
         await page.get_by_role("button", name="Test", exact=True).click()
-        await eventually(lambda: any(one.event == "webhook:test" for one in receiver.requests))
+        await eventually(
+            lambda: any(request.event == "webhook:test" for request in receiver.requests)
+        )
         deliveries = page.get_by_role("list", name="Deliveries").get_by_role("listitem")
         test = deliveries.filter(has_text="webhook:test")
         await expect(test.get_by_role("status")).to_have_text("succeeded")
         await expect(page.get_by_role("button", name="Test")).to_have_count(1)
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
     await page.get_by_role("button", name="Delete", exact=True).click()
     confirm = page.get_by_role("alertdialog").get_by_role("button", name="Delete", exact=True)
     await confirm.click()
     await expect(page).to_have_url(re.compile(r"/webhooks$"))
 
 
-async def _approves_a_device(visitor: Visitor, home: Home, hostname: str) -> None:
+async def _approves_a_device(browsing: BrowserClient, home: Home, hostname: str) -> None:
     """The machine asks for a code; the person enters it; the machine gets its token."""
-    page = visitor.page
+    page = browsing.page
     api = f"{home.up.url}/api/v1/auth/device"
     machine = {"hostname": hostname, "platform": "linux"}
     asked = (await home.up.client.post(api, json=machine)).json()
@@ -145,7 +147,7 @@ async def _approves_a_device(visitor: Visitor, home: Home, hostname: str) -> Non
     await code.press("Enter")
     await expect(page.locator("main")).to_contain_text(hostname)
     await expect(page.locator("main")).to_contain_text(asked["userCode"])
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
     approve = page.get_by_role("button", name="Approve", exact=True)
     await approve.click()
     await expect(approve).to_have_count(0)

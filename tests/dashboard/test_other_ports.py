@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page
 
 from outrider.service.accounts.one_time_links import new_password_link
 from outrider.service.http.session_cookie import COOKIE
-from tests.dashboard.visitor import PATIENCE_MS
+from tests.dashboard.browser_client import TIMEOUT_MS
 from tests.rig.errors import assert_error
 from tests.rig.people import PASSWORD, V1, logged_in
 from tests.rig.site import Owner
@@ -65,7 +65,7 @@ async def other_server() -> AsyncIterator[OtherServer]:
 async def new_page(browser: Browser, owner: Owner) -> AsyncIterator[Page]:
     """Open a page in a browser of its own, which has nothing in its storage yet."""
     context = await browser.new_context(base_url=owner.site.url)
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     try:
         yield await context.new_page()
     finally:

@@ -231,7 +231,7 @@ def test_the_sbom_names_what_is_installed_and_what_is_bundled(release: Path) -> 
     assert f"pkg:pypi/starlette@{pinned['starlette']}" in packages
     react = json.loads((ROOT / "web" / "package.json").read_text())["dependencies"]["react"]
     assert f"pkg:npm/react@{react}" in packages
-    assert [one for one in packages if "pytest" in one or "npm/vite@" in one] == []
+    assert [package for package in packages if "pytest" in package or "npm/vite@" in package] == []
     assert str(ROOT) not in json.dumps(sbom)
 
 

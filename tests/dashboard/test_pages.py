@@ -9,10 +9,18 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from outrider.contract.ids import new_id
+from tests.dashboard.accounts import furnished_account
+from tests.dashboard.browser_client import (
+    SCHEMES,
+    WIDTHS,
+    BrowserClient,
+    Scheme,
+    open_browser,
+    signed_in,
+    signed_in_page,
+)
 from tests.dashboard.conftest import MARKS, ROOT
-from tests.dashboard.house import furnished
 from tests.dashboard.names import LOGGED_OUT, ROUTES, Name, address
-from tests.dashboard.visitor import SCHEMES, WIDTHS, Scheme, Visitor, signed_in, visiting
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
 
@@ -44,15 +52,15 @@ async def assert_accessible(page: Page, axe: str) -> None:
     assert found == [], "\n\n".join(found)
 
 
-async def _looks_right(visitor: Visitor, path: str, names: list[Name], axe: str) -> None:
-    page = visitor.page
+async def _looks_right(browsing: BrowserClient, path: str, names: list[Name], axe: str) -> None:
+    page = browsing.page
     await page.goto(path)
     for role, name in names:
         element: Any = role
         await expect(page.get_by_role(element, name=name, exact=True).first).to_be_visible()
     await expect(page.get_by_role("heading", level=1)).to_have_count(1)
     await assert_accessible(page, axe)
-    await visitor.assert_layout_holds()
+    await browsing.assert_layout_holds()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -60,13 +68,13 @@ async def _looks_right(visitor: Visitor, path: str, names: list[Name], axe: str)
 async def test_each_page(
     user: Owner, browser: Browser, axe: str, width: int, scheme: Scheme
 ) -> None:
-    house = await furnished(user)
-    async with visiting(browser, user.site.url, width, scheme) as visitor:
+    account = await furnished_account(user)
+    async with open_browser(browser, user.site.url, width, scheme) as browsing:
         for path, names in LOGGED_OUT.items():
-            await _looks_right(visitor, path, names, axe)
-        await visitor.log_in(user.email, PASSWORD)
+            await _looks_right(browsing, path, names, axe)
+        await browsing.log_in(user.email, PASSWORD)
         for route, names in ROUTES.items():
-            await _looks_right(visitor, address(route, house), names, axe)
+            await _looks_right(browsing, address(route, account), names, axe)
 
 
 async def test_each_route_of_the_dashboard_is_among_them() -> None:
@@ -74,12 +82,14 @@ async def test_each_route_of_the_dashboard_is_among_them() -> None:
     patterns = [re.sub(r"\$\w*", "[^/?]+", path) for path in re.findall(r'path: "([^"]+)"', router)]
     assert patterns
     tested = {*LOGGED_OUT, *ROUTES}
-    assert [one for one in patterns if not any(re.fullmatch(one, path) for path in tested)] == []
+    assert [
+        pattern for pattern in patterns if not any(re.fullmatch(pattern, path) for path in tested)
+    ] == []
 
 
 async def test_an_account_without_anything(user: Owner, browser: Browser, axe: str) -> None:
     """Every empty state says what to do, and can be read by everybody."""
-    async with signed_in(browser, user) as visitor:
+    async with signed_in(browser, user) as browsing:
         for path, name in (
             ("/", Name("heading", "No machine is connected")),
             ("/inbox", Name("heading", "Nothing waits for you")),
@@ -89,16 +99,15 @@ async def test_an_account_without_anything(user: Owner, browser: Browser, axe: s
             (f"/machines/{new_id('machine')}", Name("link", "Machines")),
             (f"/webhooks/{new_id('webhook')}", Name("link", "Webhooks")),
         ):
-            await _looks_right(visitor, path, [name], axe)
+            await _looks_right(browsing, path, [name], axe)
 
 
 async def test_each_row_has_one_status_with_the_words_of_the_api(
     user: Owner, browser: Browser
 ) -> None:
     """The most urgent first; a machine that is offline stays listed."""
-    await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         rows = page.get_by_role("list", name="Running sessions").get_by_role("listitem")
         await expect(rows.get_by_role("status")).to_have_text(
@@ -120,9 +129,8 @@ async def test_each_row_has_one_status_with_the_words_of_the_api(
 
 async def test_the_filters_of_the_sessions(user: Owner, browser: Browser) -> None:
     """By title, type, directory and machine; by status, with the API's words."""
-    await furnished(user)
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
+    await furnished_account(user)
+    async with signed_in_page(browser, user) as page:
         await page.goto("/")
         links = page.get_by_role("list", name="Running sessions").get_by_role("link")
         await expect(links).to_have_count(4)

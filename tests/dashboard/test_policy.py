@@ -6,10 +6,10 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from outrider.service.http import dashboard
+from tests.dashboard.accounts import furnished_account
+from tests.dashboard.browser_client import signed_in
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import furnished
 from tests.dashboard.names import ROUTES, address
-from tests.dashboard.visitor import signed_in
 from tests.rig.site import Owner, Site
 
 pytestmark = MARKS
@@ -45,8 +45,8 @@ async def test_what_is_not_there(site: Site, built: None) -> None:
 
 async def test_what_a_page_loads(user: Owner, browser: Browser) -> None:
     """Compressed, cacheable, at most 204,800 bytes at first; the terminal only when opened."""
-    house = await furnished(user)
-    async with signed_in(browser, user) as visitor:
+    account = await furnished_account(user)
+    async with signed_in(browser, user) as browsing:
         loaded: dict[str, int] = {}
 
         async def count(request: object) -> None:
@@ -55,11 +55,11 @@ async def test_what_a_page_loads(user: Owner, browser: Browser) -> None:
                 sizes = await request.sizes()  # type: ignore[attr-defined]
                 loaded[url] = sizes["responseBodySize"]
 
-        visitor.context.on("requestfinished", count)
-        await visitor.page.goto("/")
-        await expect(visitor.page.get_by_role("link", name="Fix the build")).to_be_visible()
+        browsing.context.on("requestfinished", count)
+        await browsing.page.goto("/")
+        await expect(browsing.page.get_by_role("link", name="Fix the build")).to_be_visible()
         assert 0 < sum(loaded.values()) <= 204_800
         for route in ROUTES:
-            await visitor.page.goto(address(route, house))
-            await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
+            await browsing.page.goto(address(route, account))
+            await expect(browsing.page.get_by_role("heading", level=1)).to_be_visible()
         assert not [url for url in loaded if "xterm" in url or "terminal" in url]

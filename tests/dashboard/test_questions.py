@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 from playwright.async_api import Browser, Locator, Page, expect
 
+from tests.dashboard.accounts import disconnect, question, session_machine
+from tests.dashboard.browser_client import PHONE, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import desk, disconnect, question
-from tests.dashboard.visitor import PHONE, signed_in
 from tests.rig.samples import session
 from tests.rig.site import Owner
 
@@ -26,15 +26,16 @@ async def test_two_taps_at_one_spot_of_the_inbox_answer_one_question(
     user: Owner, browser: Browser
 ) -> None:
     """An answered card folds in its place: the card below stays where it is."""
-    one = session(status="waiting_approval", title="First", pending_action=question("Run `make`?"))
+    agent = session(
+        status="waiting_approval", title="First", pending_action=question("Run `make`?")
+    )
     async with (
-        desk(user, one, "resolve_action") as machine,
-        signed_in(browser, user, PHONE) as visitor,
+        session_machine(user, agent, "resolve_action") as machine,
+        signed_in_page(browser, user, PHONE) as page,
     ):
         asked = replace(question("Delete it all?"), id="act_2")
         other = session(status="waiting_approval", title="Second", pending_action=asked)
         second_machine = await user.machine(other)
-        page = visitor.page
         await page.goto("/inbox")
         cards = page.get_by_role("list", name="Open questions").get_by_role("listitem")
         await expect(cards).to_have_count(2)
@@ -50,7 +51,7 @@ async def test_two_taps_at_one_spot_of_the_inbox_answer_one_question(
         await expect(cards.first).to_have_text("Allow once: Run `make`?")
         await page.touchscreen.tap(*spot)
         assert await second.bounding_box() == place
-        assert machine.kept.empty()
+        assert machine.unanswered.empty()
         assert second_machine.received_nothing()
         await _button(page, "Approve").tap()
         await second_machine.takes("resolve_action", actionId="act_2")
@@ -59,14 +60,13 @@ async def test_two_taps_at_one_spot_of_the_inbox_answer_one_question(
 async def test_the_next_question_of_the_inbox_has_the_focus_after_an_answer(
     user: Owner, browser: Browser
 ) -> None:
-    async with signed_in(browser, user) as visitor:
+    async with signed_in_page(browser, user) as page:
         machines = []
         for number in range(3):
             asked = replace(question(f"Question {number}"), id=f"act_{number}")
             title = f"Session {number}"
-            one = session(status="waiting_approval", title=title, pending_action=asked)
-            machines.append(await user.machine(one))
-        page = visitor.page
+            agent = session(status="waiting_approval", title=title, pending_action=asked)
+            machines.append(await user.machine(agent))
         await page.goto("/inbox")
         await expect(_button(page, "Approve")).to_have_count(3)
         await page.keyboard.press("j")
@@ -87,10 +87,9 @@ async def test_opening_a_session_gives_the_focus_to_what_comes_next(
     """To its question, which keys then answer, or to the message box."""
     asks = session(status="waiting_approval", title="Asks", pending_action=question())
     async with (
-        desk(user, asks, "resolve_action") as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, asks, "resolve_action") as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto("/")
         link = page.get_by_role("link", name="Asks", exact=True)
         await link.press("Enter")

@@ -6,9 +6,9 @@ import re
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests.dashboard.accounts import answer_all, session_machine
+from tests.dashboard.browser_client import PHONE, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import answer_all, desk
-from tests.dashboard.visitor import PHONE, signed_in
 from tests.rig.machine import payload_of
 from tests.rig.samples import CHANGES, session
 from tests.rig.site import Owner
@@ -21,10 +21,9 @@ async def test_on_a_keyboard_on_the_screen_enter_is_a_new_line(
 ) -> None:
     """The button sends. Chromium shows no such keyboard here, so its height is pretended."""
     async with (
-        desk(user, session(kind="acp"), "send_chat") as machine,
-        signed_in(browser, user, PHONE) as visitor,
+        session_machine(user, session(kind="acp"), "send_chat") as machine,
+        signed_in_page(browser, user, PHONE) as page,
     ):
-        page = visitor.page
         await page.add_init_script(
             "Object.defineProperty(visualViewport, 'height', { get: () => innerHeight - 300 })"
         )
@@ -35,7 +34,7 @@ async def test_on_a_keyboard_on_the_screen_enter_is_a_new_line(
         await message.press("Enter")
         await message.press_sequentially("two")
         await expect(message).to_have_value("one\ntwo")
-        assert machine.kept.empty()
+        assert machine.unanswered.empty()
         await page.get_by_role("button", name="Send", exact=True).tap()
         await machine.takes("send_chat", message="one\ntwo")
 
@@ -45,10 +44,9 @@ async def test_the_tabs(user: Owner, browser: Browser, kind: str) -> None:
     """Only CLI agents have a terminal; arrow keys go from tab to tab."""
     names = ["Chat", *(["Terminal"] if kind == "cli" else []), "Changes", "Files", "Debug"]
     async with (
-        desk(user, session(kind=kind)) as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(kind=kind)) as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto(f"{machine.path}?tab=changes")
         await expect(page.get_by_role("tab")).to_have_text(names)
         changes = page.get_by_role("tab", name="Changes", exact=True)
@@ -65,10 +63,9 @@ async def test_the_tabs(user: Owner, browser: Browser, kind: str) -> None:
 async def test_the_tab_of_the_terminal_is_opened_by_enter(user: Owner, browser: Browser) -> None:
     """Arrow keys pass it: an open terminal takes the focus, and the next key is the agent's."""
     async with (
-        desk(user, session(kind="cli")) as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(kind="cli")) as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         chat, terminal, changes = (
             page.get_by_role("tab", name=name, exact=True)
             for name in ("Chat", "Terminal", "Changes")
@@ -103,12 +100,11 @@ _PASTE = """async (element) => {
 
 async def test_pictures_are_pasted_into_a_message(user: Owner, browser: Browser) -> None:
     """They are shown before they are sent, and go with a text for agents that take none."""
-    one = session(kind="acp", type="house-agent")
+    agent = session(kind="acp", type="house-agent")
     async with (
-        desk(user, one, "send_chat") as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, agent, "send_chat") as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.goto(machine.path)
         message = page.get_by_role("textbox", name="Message", exact=True)
         pictures = page.get_by_role("list", name="Pictures of the message").get_by_role("img")
@@ -134,20 +130,15 @@ async def test_pictures_are_pasted_into_a_message(user: Owner, browser: Browser)
 async def test_the_address_keeps_what_is_compared_and_the_file_that_was_opened(
     user: Owner, browser: Browser
 ) -> None:
-    one = session()
-    machine = await user.machine(one)
+    agent = session()
+    machine = await user.machine(agent)
     file = {"oldPath": None, "status": "modified", "additions": 1, "deletions": 0, "binary": False}
     files = [file | {"path": f"{number}.py"} for number in range(20)]
-    answer_all(machine, one, read_changes=CHANGES | {"files": files, "patch": ""})
-    async with signed_in(browser, user) as visitor:
-        page = visitor.page
-        await page.goto(f"/sessions/{machine.id}:session:{one.id}?tab=changes")
+    answer_all(machine, agent, read_changes=CHANGES | {"files": files, "patch": ""})
+    async with signed_in_page(browser, user) as page:
+        await page.goto(f"/sessions/{machine.id}:session:{agent.id}?tab=changes&base=main")
         rows = page.get_by_role("list", name="Changes").get_by_role("button")
         opened = page.get_by_role("list", name="Changes").get_by_role("button", expanded=True)
-        await expect(rows).to_have_count(20)
-        await page.get_by_label("Compare with").fill("main")
-        await page.get_by_label("Compare with").press("Enter")
-        await expect(page).to_have_url(re.compile(r"\?tab=changes&base=main$"))
         await expect(rows).to_have_count(20)
         await expect(opened).to_have_count(0)
         await rows.filter(has_text="17.py").click()

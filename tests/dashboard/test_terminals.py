@@ -4,9 +4,9 @@ import asyncio
 
 from playwright.async_api import Browser, WebSocketRoute, expect
 
+from tests.dashboard.accounts import session_machine
+from tests.dashboard.browser_client import signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.dashboard.house import desk
-from tests.dashboard.visitor import signed_in
 from tests.rig.patience import eventually
 from tests.rig.samples import session
 from tests.rig.site import Owner
@@ -25,10 +25,9 @@ async def test_what_is_typed_while_a_terminal_connects_is_sent_when_it_has(
         await connects.wait()
 
     async with (
-        desk(user, session(kind="cli")) as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(kind="cli")) as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.route_web_socket("**/terminal?*", serve)
         await page.goto(f"{machine.path}?tab=terminal")
         await expect(page.get_by_role("textbox", name="Terminal input")).to_be_focused()
@@ -47,10 +46,9 @@ async def test_a_sequence_that_repeats_without_end_does_not_stop_the_page(
         socket.send(f"first{endless} and after it".encode())
 
     async with (
-        desk(user, session(kind="cli")) as machine,
-        signed_in(browser, user) as visitor,
+        session_machine(user, session(kind="cli")) as machine,
+        signed_in_page(browser, user) as page,
     ):
-        page = visitor.page
         await page.route_web_socket("**/terminal?*", serve)
         await page.goto(f"{machine.path}?tab=terminal")
         terminal = page.get_by_role("region", name="Terminal", exact=True)

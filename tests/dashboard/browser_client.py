@@ -12,7 +12,7 @@ from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
 
-PATIENCE_MS: Final = 2000 * PATIENCE
+TIMEOUT_MS: Final = 2000 * PATIENCE
 """Within which a page shows what it has to: a browser on a busy machine is slow."""
 PHONE: Final = 390
 DESK: Final = 1280
@@ -30,8 +30,8 @@ _EXPECTED: Final = (
 _OVERFLOW: Final = """() => {
     const width = document.documentElement.clientWidth;
     const held = (element) => {
-        for (let one = element.parentElement; one; one = one.parentElement) {
-            const { overflowX, position } = getComputedStyle(one);
+        for (let ancestor = element.parentElement; ancestor; ancestor = ancestor.parentElement) {
+            const { overflowX, position } = getComputedStyle(ancestor);
             if (overflowX !== "visible") return true;
             if (position === "fixed") return false;
         }
@@ -47,7 +47,7 @@ _OVERFLOW: Final = """() => {
 }"""
 
 
-class Visitor:
+class BrowserClient:
     """A person with a browser of their own: its tabs share cookies, storage and the stream.
 
     Attributes:
@@ -110,9 +110,9 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting(
+async def open_browser(
     browser: Browser, url: str, width: int = DESK, scheme: Scheme = "light"
-) -> AsyncIterator[Visitor]:
+) -> AsyncIterator[BrowserClient]:
     """Give a person with a browser of their own, on a phone or at a desk.
 
     At the end, fails if a page did what it must never do.
@@ -130,10 +130,10 @@ async def visiting(
         timezone_id="UTC",
     )
     try:
-        context.set_default_timeout(PATIENCE_MS)
-        visitor = Visitor(context, await context.new_page(), url)
-        yield visitor
-        assert visitor.faults == [], visitor.faults
+        context.set_default_timeout(TIMEOUT_MS)
+        browsing = BrowserClient(context, await context.new_page(), url)
+        yield browsing
+        assert browsing.faults == [], browsing.faults
     finally:
         # A handler of a route may still work on a request that closing cancels.
         for page in context.pages:
@@ -142,8 +142,17 @@ async def visiting(
 
 
 @asynccontextmanager
-async def signed_in(browser: Browser, owner: Owner, width: int = DESK) -> AsyncIterator[Visitor]:
-    """Give the account's user with a browser in which they are logged in; see `visiting`."""
-    async with visiting(browser, owner.site.url, width) as visitor:
-        await visitor.log_in(owner.email, PASSWORD)
-        yield visitor
+async def signed_in(
+    browser: Browser, owner: Owner, width: int = DESK
+) -> AsyncIterator[BrowserClient]:
+    """Give the account's user with a browser in which they are logged in; see `open_browser`."""
+    async with open_browser(browser, owner.site.url, width) as browsing:
+        await browsing.log_in(owner.email, PASSWORD)
+        yield browsing
+
+
+@asynccontextmanager
+async def signed_in_page(browser: Browser, owner: Owner, width: int = DESK) -> AsyncIterator[Page]:
+    """Like `signed_in`, for a test that needs nothing but the page."""
+    async with signed_in(browser, owner, width) as browsing:
+        yield browsing.page

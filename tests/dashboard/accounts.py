@@ -34,7 +34,7 @@ V1: Final = "/api/v1"
 
 
 @dataclass
-class House:
+class FurnishedAccount:
     """The machines, and what they show.
 
     Attributes:
@@ -111,22 +111,22 @@ TALK: Final = messages(
 )
 
 
-def state_of(one: Session) -> dict[str, Any]:
+def state_of(agent: Session) -> dict[str, Any]:
     """Return what a machine answers to a question about the state of a session."""
     return STATE | {
-        "id": one.target_id,
-        "sessionId": one.id,
-        "agentType": one.type,
-        "status": one.status,
-        "title": one.title,
-        "pendingAction": msgspec.to_builtins(one.pending_action),
-        "error": one.error,
+        "id": agent.target_id,
+        "sessionId": agent.id,
+        "agentType": agent.type,
+        "status": agent.status,
+        "title": agent.title,
+        "pendingAction": msgspec.to_builtins(agent.pending_action),
+        "error": agent.error,
     }
 
 
-async def furnished(owner: Owner) -> House:
+async def furnished_account(owner: Owner) -> FurnishedAccount:
     """Connect a machine with a session in each state, and an offline one."""
-    house = House(owner)
+    account = FurnishedAccount(owner)
     enrolled = await owner.enrolls(nickname="workbench")
     sessions = [
         session(status="waiting_approval", title="Fix the build", pending_action=question()),
@@ -134,22 +134,22 @@ async def furnished(owner: Owner) -> House:
         session(status="error", title="Update the lock file", error="The model is overloaded"),
         session(kind="acp", type="house-agent", status="idle", title=None),
     ]
-    house.machines.append(await owner.machine(*sessions, enrolled=enrolled))
-    states = {one.id: state_of(one) for one in sessions}
+    account.machines.append(await owner.machine(*sessions, enrolled=enrolled))
+    states = {agent.id: state_of(agent) for agent in sessions}
     answer_all(
-        house.machine,
+        account.machine,
         sessions[0],
         agent_status=lambda command: states[payload_of(command)["target"].rpartition(":")[2]],
     )
-    for one in sessions:
-        house.targets[one.status] = f"{house.machine.id}:session:{one.id}"
+    for agent in sessions:
+        account.targets[agent.status] = f"{account.machine.id}:session:{agent.id}"
     gone = await owner.machine(enrolled=await owner.enrolls(nickname="old laptop"))
     await disconnect(owner, gone)
     ended = session(title="Rename the module")
-    await ends(house.machine, ended, 1, **STOPPED)
-    house.webhook = await _webhook(owner)
-    house.device = await _device(owner, hostname="new-laptop", platform="linux")
-    return house
+    await ends(account.machine, ended, 1, **STOPPED)
+    account.webhook = await _webhook(owner)
+    account.device = await _device(owner, hostname="new-laptop", platform="linux")
+    return account
 
 
 async def _webhook(owner: Owner, answer: Answer | None = None) -> str:
@@ -182,34 +182,34 @@ async def disconnect(owner: Owner, machine: ScriptedMachine) -> None:
     await machine.closed()
 
 
-def results_of(one: Session) -> dict[str, Any]:
-    """Return the results of commands on a machine whose only session is `one`."""
+def results_of(agent: Session) -> dict[str, Any]:
+    """Return the results of commands on a machine whose only session is `agent`."""
     return {
-        "read_chat": CHAT | {"messages": TALK, "totalMessages": len(TALK), "status": one.status},
-        "agent_status": state_of(one),
+        "read_chat": CHAT | {"messages": TALK, "totalMessages": len(TALK), "status": agent.status},
+        "agent_status": state_of(agent),
         "read_changes": CHANGES,
         "read_files": FILES,
         "list_terminals": TERMINALS,
     }
 
 
-def answer_all(machine: ScriptedMachine, one: Session, **results: Any) -> None:
-    """Answer every command as if `one` were the machine's only session."""
-    machine.obliges(**results_of(one) | results)
+def answer_all(machine: ScriptedMachine, agent: Session, **results: Any) -> None:
+    """Answer every command as if `agent` were the machine's only session."""
+    machine.obliges(**results_of(agent) | results)
 
 
-class Desk:
+class SessionMachine:
     """Answers the commands to a machine with one session, except those that the test answers.
 
     Attributes:
         session: the session as the machine reports it at present.
-        kept: the commands that the test answers.
+        unanswered: the commands that the test answers.
     """
 
-    def __init__(self, machine: ScriptedMachine, one: Session, *kinds: str) -> None:
+    def __init__(self, machine: ScriptedMachine, agent: Session, *kinds: str) -> None:
         self.machine = machine
-        self.session = one
-        self.kept: asyncio.Queue[Command] = asyncio.Queue()
+        self.session = agent
+        self.unanswered: asyncio.Queue[Command] = asyncio.Queue()
         self._kinds = kinds
         self._seq = 0
 
@@ -221,7 +221,7 @@ class Desk:
     async def takes(self, kind: str, **payload: Any) -> Command:
         """Return the next command that the test answers."""
         async with asyncio.timeout(PATIENCE):
-            command = await self.kept.get()
+            command = await self.unanswered.get()
         given = payload_of(command)
         assert command.command == kind
         assert {name: given.get(name) for name in payload} == payload
@@ -229,8 +229,10 @@ class Desk:
 
     async def reports(self, **changes: Any) -> None:
         """Change the session, and report it as a machine agent does, with an event."""
-        one = self.session = replace(self.session, **changes)
-        await self._say(self._event(EventName.SESSION_UPDATED, session=one), Change(sessions=[one]))
+        agent = self.session = replace(self.session, **changes)
+        await self._say(
+            self._event(EventName.SESSION_UPDATED, session=agent), Change(sessions=[agent])
+        )
 
     def _event(self, name: EventName, **fields: Any) -> AgentEvent:
         return AgentEvent(
@@ -255,18 +257,20 @@ class Desk:
         while True:
             command = await self.machine.waits_for_a_command()
             if command.command in self._kinds:
-                self.kept.put_nowait(command)
+                self.unanswered.put_nowait(command)
             else:
                 result = results_of(self.session).get(command.command)
                 await self.machine.answers(command, result)
 
 
 @asynccontextmanager
-async def desk(owner: Owner, one: Session, *kinds: str) -> AsyncIterator[Desk]:
+async def session_machine(
+    owner: Owner, agent: Session, *kinds: str
+) -> AsyncIterator[SessionMachine]:
     """Connect a machine with this session; the test itself answers commands of these kinds."""
-    machine = await owner.machine(one, enrolled=await owner.enrolls(nickname="workbench"))
-    mine = Desk(machine, one, *kinds)
-    serving = asyncio.create_task(mine.serve(), name="desk")
+    machine = await owner.machine(agent, enrolled=await owner.enrolls(nickname="workbench"))
+    mine = SessionMachine(machine, agent, *kinds)
+    serving = asyncio.create_task(mine.serve(), name="session machine")
     try:
         yield mine
     finally:
@@ -275,7 +279,9 @@ async def desk(owner: Owner, one: Session, *kinds: str) -> AsyncIterator[Desk]:
             await serving
 
 
-async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]) -> House:
+async def hostile_account(
+    owner: Owner, lines: Sequence[str], texts: Sequence[str]
+) -> FurnishedAccount:
     """Connect a machine for each hostile line, which shows it wherever a machine's text goes.
 
     The first machine's session has a chat with all texts; of the others, each has a few messages.
@@ -284,13 +290,13 @@ async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]
         lines: texts without control characters, which names and titles may be.
         texts: texts that may be anything, for chats, paths and questions.
     """
-    house = House(owner)
+    account = FurnishedAccount(owner)
     for number, line in enumerate(lines):
         said = texts if number == 0 else [line]
         talk = messages(*(each for text in said for each in _everywhere(text)))
         text = texts[number % len(texts)]
         enrolled = await owner.enrolls(nickname=line[:256])
-        one = _hostile_session(line, text)
+        agent = _hostile_session(line, text)
         provider = Provider(
             type=line[:256],
             category="cli",
@@ -301,14 +307,14 @@ async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]
             error=text[:4096],
         )
         machine = await owner.machine(
-            one,
+            agent,
             enrolled=enrolled,
             machine=replace(MACHINE, hostname=line[:256], platform=line[:40], release=line[:256]),
             providers=[provider],
             version=line[:40],
         )
-        house.machines.append(machine)
-        house.targets[line] = f"{machine.id}:session:{one.id}"
+        account.machines.append(machine)
+        account.targets[line] = f"{machine.id}:session:{agent.id}"
         control = {
             "id": "mode",
             "label": line[:1024],
@@ -318,10 +324,10 @@ async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]
         }
         answer_all(
             machine,
-            one,
+            agent,
             read_chat=CHAT
             | {"messages": talk, "totalMessages": len(talk), "title": line, "pendingAction": None},
-            agent_status=state_of(one)
+            agent_status=state_of(agent)
             | {
                 "controls": [control],
                 "summaryMetadata": {"items": [{"id": "x", "label": line, "value": text}]},
@@ -344,11 +350,11 @@ async def hostile_house(owner: Owner, lines: Sequence[str], texts: Sequence[str]
         )
         ended = session(title=line[:1024], type=line[:256])
         await ends(machine, ended, 1, **STOPPED | {"not_resumable": text, "resumable": False})
-    house.device = await _device(
+    account.device = await _device(
         owner, hostname=lines[0], platform=lines[0][:40], nickname=lines[-1], version=lines[0][:40]
     )
-    house.webhook = await _webhook(owner, response(500, "\n".join(texts)[:30_000]))
-    return house
+    account.webhook = await _webhook(owner, response(500, "\n".join(texts)[:30_000]))
+    return account
 
 
 def _everywhere(text: str) -> list[tuple[str, str, str]]:
