@@ -39,6 +39,8 @@ _MESSAGES: Final = [
         "kind": "text",
         "content": _TEXT,
         "timestamp": 1_750_000_000_000 + 3000 * index,
+        "tool": None,
+        "source": None,
     }
     for index in range(20)
 ]
