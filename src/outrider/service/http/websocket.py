@@ -132,6 +132,11 @@ class WebSocket(WebSocketsSansIOProtocol):
             if not (self.read_paused or self._is_closed()):
                 self.transport.resume_reading()
 
+    def handle_text(self, event: Frame) -> None:
+        """Take a frame of a text; the parser keeps the frame, which must not hold 16 MiB twice."""
+        super().handle_text(event)
+        event.data = b""
+
     def handle_ping(self) -> None:
         """Answer a ping."""
         super().handle_ping()
