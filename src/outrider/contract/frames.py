@@ -280,15 +280,15 @@ def _decode(
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        cause = error
-    # Only now: a frame of an unknown kind is rare, and decoding it twice costs nothing then.
-    try:
-        kind = _kind.decode(data).type
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DecodeError(f"Not a frame: {error}") from error
-    if any(kind == frame.__struct_config__.tag for frame in get_args(kinds)):
-        raise DecodeError(f"Not a valid {kind!r} frame: {_explanation(cause)}") from cause
-    return None  # a frame of a newer version
+        # Not kept in a variable after this block: with its traceback it would be a reference cycle
+        # that holds 16 MiB of `data` until the next garbage collection.
+        try:
+            kind = _kind.decode(data).type
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as no_frame:
+            raise DecodeError(f"Not a frame: {no_frame}") from no_frame
+        if any(kind == frame.__struct_config__.tag for frame in get_args(kinds)):
+            raise DecodeError(f"Not a valid {kind!r} frame: {_explanation(error)}") from error
+        return None  # a frame of a newer version
 
 
 def _explanation(error: Exception) -> str:
