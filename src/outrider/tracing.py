@@ -64,6 +64,8 @@ class Span:
     @property
     def traceparent(self) -> str | None:
         """What continues its trace elsewhere; None if there is no trace."""
+        if not self._span.get_span_context().is_valid:
+            return None
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, trace.set_span_in_context(self._span))
         return carrier.get("traceparent")
@@ -130,6 +132,8 @@ class Tracing:
             traceparent: of the span's parent. A new trace begins without it, and if it is
                 malformed.
         """
+        if not self.is_on and traceparent is None:
+            return Span(trace.INVALID_SPAN)  # nothing is recorded, and no trace is passed on
         carrier = {} if traceparent is None else {"traceparent": traceparent}
         parent = _propagator.extract(carrier, context.Context())
         return Span(self._tracer.start_span(name, parent, SpanKind[kind.upper()], attributes))

@@ -37,8 +37,10 @@ Role = Literal["user", "assistant", "tool", "system"]
 """Who wrote a message of a chat."""
 
 MessageKind = Literal["text", "thinking", "tool_call", "tool_result"]
-MessageSource = Literal["screen"]
 """What a message of a chat is."""
+
+MessageSource = Literal["screen"]
+"""Where a message was read, if not from the agent's record."""
 
 ToolKind = Literal["read", "edit", "execute", "search", "fetch", "other"]
 """What a tool does: reads files, changes them, executes a command, searches, fetches from the

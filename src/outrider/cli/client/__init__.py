@@ -1,10 +1,11 @@
 """The commands for people: a client of the API, on `outrider.sdk`.
 
-    commands, …_commands ── target_names (which session is meant) ──▶ outrider.sdk ──▶ service
+    …_commands ── target_names (which session is meant) ──▶ outrider.sdk ──▶ service
         │
         └── output (a session with the service, errors, exit codes) ──▶ cli.printing (tables, JSON)
 
-`inspect_commands` read one session, `machine_commands` are `outrider machine …`, `webhook_commands`
+`session_commands` list, launch, use and stop sessions, `inspect_commands` read one;
+`machine_commands` are `outrider machine …`, `webhook_commands`
 and `worktree_commands` likewise; `event_commands` prints and forwards events; `attach` is a live
 terminal. `questions` shows what agents ask, `arguments` has the arguments of several commands.
 `credentials` keeps the key of `outrider login`. `Rich` is imported only where standard output is a
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import typer
 
 _MODULES: Final = {
-    "commands": (
+    "session_commands": (
         *("ls", "launch", "send", "ask", "chat", "approve", "reject"),
         *("interrupt", "stop", "run", "login"),
     ),

@@ -1,4 +1,7 @@
-"""The commands that read: `outrider status`, `diff`, `files`, `queue`, `approvals` and others."""
+"""The commands that read one session: `outrider status`, `diff`, `files`, `queue` and others.
+
+`ls` and `chat` are in `session_commands`.
+"""
 
 import sys
 from typing import Annotated

@@ -141,7 +141,7 @@ sessions = Table(
     Column("last_seen_at", BigInteger, nullable=True),
     Column("address", String(64), nullable=True),
     Column("user_agent", String(300), nullable=True),
-    # Password attempts since the last correct one; see `access.dashboard_sessions`.
+    # Password attempts since the last correct one; see `accounts.dashboard_sessions`.
     Column("failures", Integer, nullable=False, server_default="0"),
 )
 

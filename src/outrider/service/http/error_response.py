@@ -1,6 +1,8 @@
-"""Error responses outside the API: invalid HTTP, a wrong host, a refused WebSocket.
+"""The headers of every response, and error responses outside the API.
 
-They have the format of every other error of the API: JSON, with an `X-Request-Id`.
+Outside the API are invalid HTTP, a wrong host, and a refused WebSocket.
+
+These errors have the format of every other error of the API: JSON, with an `X-Request-Id`.
 """
 
 from http import HTTPStatus

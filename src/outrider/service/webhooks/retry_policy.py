@@ -18,7 +18,10 @@ from outrider.contract.webhooks import Delivery as DeliveryRecord
 from outrider.service.webhooks.store.deliveries import Delivery
 
 GONE: Final = 410
-"""The status with which a receiver refuses all further deliveries (RFC 9110, 15.5.11)."""
+"""The status with which a receiver refuses all further deliveries (RFC 9110, 15.5.11).
+
+Its delivery fails here; `outcomes` disables the webhook.
+"""
 
 SPREAD: Final = 0.2
 """The part of its delay by which a retry is earlier or later, at most: failures of one moment are
