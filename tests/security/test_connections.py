@@ -216,6 +216,23 @@ class TestFramesOfAMachine:
         async with machine:
             await machine.settled()
 
+    async def test_a_hello_in_parts_of_a_byte(self, target: Target) -> None:
+        """A list of them is fifty times as large."""
+        part = Frame(Opcode.CONT, b" ", fin=False).serialize(mask=True, extensions=[])
+        begin = Frame(Opcode.TEXT, b" ", fin=False).serialize(mask=True, extensions=[])
+        reader, writer = await target.connect()
+        token = await target.token()
+        ping = Frame(Opcode.PING, b"last").serialize(mask=True, extensions=[])
+        async with target.grows_at_most(8 * MB):
+            writer.write(upgrade(token))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(begin)
+            for _ in range(100):
+                writer.write(part * 4000)
+                await writer.drain()
+            writer.write(ping)
+            await reader.readuntil(b"last")
+
 
 class TestUnreadResponses:
     """Large results of an attacker's own machine, requested and not read."""

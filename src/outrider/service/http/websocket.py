@@ -8,6 +8,7 @@ SECURITY.md promises instead ("Floods"), and this module adds:
 - A turn of the event loop parses `_FRAMES_PER_TURN` frames, and none while messages wait for the
   application.
 - More than `MAX_CONTROL_FRAMES` pings and pongs in a second close the connection.
+- An unfinished message is in one buffer of at most `max_size`, and is freed at the close.
 
 `max_size` in `websocket.accept`, or in a message of the type `outrider.max_size`, is the maximum
 size of a message in bytes. A message of the type `outrider.ping` pings the peer; sending it
@@ -56,6 +57,7 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     conn: "_Connection"
     transport: LingeringTransport  # type: ignore[assignment]
+    frames: list[bytes | bytearray]  # type: ignore[assignment]
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any]
@@ -88,10 +90,11 @@ class WebSocket(WebSocketsSansIOProtocol):
     def _release_frames(self) -> None:
         """Free what is received, but not what the application has to read.
 
-        The parser has its last frame in a local variable, which is in a reference cycle.
+        The peer decides how long a closed connection stays, and the parser is a reference cycle.
         """
         self.conn.parser.close()
         self.conn.reader.discard()
+        self.frames = []
 
     # Receiving
 
@@ -114,7 +117,9 @@ class WebSocket(WebSocketsSansIOProtocol):
         """Parse some frames; a message pauses reading until the application has received it."""
         self.conn.reader.frames = _FRAMES_PER_TURN
         super().data_received(b"")
-        if not (self.conn.reader.frames or self.read_paused or self._is_closed()):
+        if self._is_closed():
+            self._release_frames()
+        elif not (self.conn.reader.frames or self.read_paused):
             self.read_paused = True
             self.transport.pause_reading()
             self._resume_soon()
@@ -132,10 +137,14 @@ class WebSocket(WebSocketsSansIOProtocol):
             if not (self.read_paused or self._is_closed()):
                 self.transport.resume_reading()
 
-    def handle_text(self, event: Frame) -> None:
-        """Take a frame of a text; the parser keeps the frame, which must not hold 16 MiB twice."""
-        super().handle_text(event)
-        event.data = b""
+    def handle_cont(self, event: Frame) -> None:
+        """Append to the message; uvicorn's list of parts has no limit if they are empty."""
+        if not isinstance(self.frames[0], bytearray):
+            self.frames[0] = bytearray(self.frames[0])
+        self.frames[0] += event.data
+        if event.fin:
+            self.frames[0] = bytes(self.frames[0])
+            self.send_receive_event_to_app()
 
     def handle_ping(self) -> None:
         """Answer a ping."""
@@ -152,6 +161,7 @@ class WebSocket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         """Close the connection; the application learns of it at once, however long that takes."""
         self._fail(CloseCode.INTERNAL_ERROR, "keepalive ping timeout")
+        self._release_frames()
 
     def _count_control_frame(self) -> None:
         second = int(self.loop.time())
@@ -239,6 +249,11 @@ class _Connection(ServerProtocol):
         """Parse frames only: the HTTP protocol has parsed the handshake."""
         self.reader = _PacedReader()
         yield from Protocol.parse(self)
+
+    def recv_frame(self, frame: Frame) -> None:
+        """Take a frame; `parse` keeps it until the next one, but not its data."""
+        super().recv_frame(Frame(frame.opcode, frame.data, frame.fin))
+        frame.data = b""
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
         """Select the dashboard's protocol: browsers fail if none of those offered is selected.
