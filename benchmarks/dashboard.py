@@ -27,7 +27,7 @@ _MESSAGES: Final = 5000
 _DELTA_SECONDS: Final = 30
 _DELTAS_A_SECOND: Final = 100
 _TITLES: Final = 150
-_PATIENCE_MS: Final = 60_000
+_TIMEOUT_MS: Final = 60_000
 _SCRIPT: Final = Path(__file__).with_name("dashboard.js")
 """What runs in the pages, as `bench.…`."""
 
@@ -72,7 +72,7 @@ class _Browser:
             storage_state=page_storage(self._url),
             viewport={"width": 1280, "height": 800},
         ) as context:
-            context.set_default_timeout(_PATIENCE_MS)
+            context.set_default_timeout(_TIMEOUT_MS)
             context.add_init_script(path=_SCRIPT)
             login = {"email": EMAIL, "password": PASSWORD}
             headers = {"X-Outrider-Page-Secret": PAGE_SECRET}
@@ -105,7 +105,7 @@ def _wait_until_ready(page: Page) -> float:
     Returns:
         The milliseconds from the navigation until the page could be used.
     """
-    deadline = time.monotonic() + _PATIENCE_MS / 1000
+    deadline = time.monotonic() + _TIMEOUT_MS / 1000
     while not (ready := page.evaluate("bench.readyAt")):
         if time.monotonic() > deadline:
             raise BenchmarkError(f"{page.url} has not become ready")

@@ -11,8 +11,8 @@ from typing import Final, cast
 
 import uvloop
 from sqlalchemy import insert, update
-from tests.rig.patience import eventually
 from tests.rig.site import new_account
+from tests.rig.waiting import eventually
 
 from benchmarks import scripted_machine
 from benchmarks.bench import Bench, Sections
@@ -35,7 +35,7 @@ _IDLE: Final = 10_000
 _SPARE_DESCRIPTORS: Final = 500
 _HEARTBEATS_SECONDS: Final = 12.0
 _STORED: Final = 100_000
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 _AT_ONCE: Final = 50
 
 _MEDIAN: Final = Target("at most", 10)
@@ -214,7 +214,7 @@ class _Reader(asyncio.Protocol):
 
     async def has(self, events: int) -> None:
         """Wait until so many events have arrived."""
-        await eventually(lambda: self.events >= events, _PATIENCE)
+        await eventually(lambda: self.events >= events, _TIMEOUT)
 
 
 @asynccontextmanager
@@ -237,7 +237,7 @@ async def _reading(
         return reader
 
     try:
-        async with asyncio.timeout(_PATIENCE + len(keys) / 100):
+        async with asyncio.timeout(_TIMEOUT + len(keys) / 100):
             for start in range(0, len(keys), _AT_ONCE):
                 opening = [opened(key) for key in keys[start : start + _AT_ONCE]]
                 readers += await asyncio.gather(*opening)

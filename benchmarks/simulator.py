@@ -18,8 +18,8 @@ from typing import Any, Final
 import msgspec
 import uvloop
 from tests.contract.link.memory_log import MemoryLog
-from tests.rig.patience import eventually
 from tests.rig.samples import MACHINE, PROVIDER, session
+from tests.rig.waiting import eventually
 
 from benchmarks import scripted_machine
 from benchmarks.processes import LOADING, BenchmarkError

@@ -49,7 +49,7 @@ _KEYS: Final = 300
 _LINE: Final = 60
 """Keys after which a new line is begun, so that a line is never wrapped."""
 
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 _QUIET: Final = 0.2
 
 
@@ -101,7 +101,7 @@ def _yes(machine: MachineAgent, bench: Bench) -> Section:
             terminal.wait_for(b"\ny")  # the command itself may have scrolled away already
             status, size = thread.submit(median_latency, agent.status, bench.seconds), 0
             while not status.done():
-                size += len(terminal.read(_PATIENCE))
+                size += len(terminal.read(_TIMEOUT))
             terminal.type(b"\x03")
             terminal.wait_until_quiet()  # a key under way when the socket closes may be lost
         beside.append(status.result())
@@ -130,7 +130,7 @@ class _Terminal(NamedTuple):
         """Read until it shows a text."""
         shown = b""
         while text not in shown:
-            if not (more := self.read(_PATIENCE)):
+            if not (more := self.read(_TIMEOUT)):
                 raise BenchmarkError(f"a terminal does not show {text!r}")
             shown += more
 
@@ -195,4 +195,4 @@ def _tmux(directory: Path, command: str) -> Iterator[_Terminal]:
     finally:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
         os.close(terminal)
-        client.wait(_PATIENCE)
+        client.wait(_TIMEOUT)

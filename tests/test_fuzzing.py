@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,7 +78,7 @@ def _run(directory: Path, **environment: str) -> dict[str, int]:
         },
         capture_output=True,
         text=True,
-        timeout=2 * PROCESS_PATIENCE,
+        timeout=2 * PROCESS_TIMEOUT,
         check=False,
     )
     names = ("values", "coroutine", "failing", "other")

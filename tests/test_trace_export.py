@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from outrider.contract.errors import ApiError
 from outrider.tracing import Tracing, add_trace_id, current
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.spans import TRACE_ID, Collector, collecting, export_to, exporting
+from tests.rig.waiting import TIMEOUT, eventually
 
 CALLER = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 
@@ -183,7 +183,7 @@ async def test_a_collector_that_never_answers_does_not_hold_the_end(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
     collector.answers(hang)
     with capture_logs() as logs:
-        async with asyncio.timeout(PATIENCE), exporting("outrider", flush_seconds=0.1) as tracing:
+        async with asyncio.timeout(TIMEOUT), exporting("outrider", flush_seconds=0.1) as tracing:
             tracing.start("one", "server", None, {}).end()
             await eventually(lambda: len(collector.bodies) == 1)
     assert [line["event"] for line in logs] == ["last spans not exported in time"]

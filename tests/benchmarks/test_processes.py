@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Program
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
@@ -45,9 +45,9 @@ async def test_a_signal_ends_its_programs_and_removes_its_files(
     arguments = ["-m", "benchmarks", "sdk", "--seconds", "59"]
     try:
         async with Program(*IN_BACKGROUND, *arguments, env=env, python="/bin/sh") as benchmark:
-            await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * PATIENCE)
+            await eventually(lambda: len(started_in(tmp_path)) >= 2, within=3 * TIMEOUT)
             benchmark.signal(number)
-            assert await benchmark.ends(within=2 * PATIENCE) == 130
+            assert await benchmark.ends(within=2 * TIMEOUT) == 130
         assert started_in(tmp_path) == []
         assert os.listdir(tmp_path) == []  # noqa: PTH208
     finally:

@@ -15,8 +15,8 @@ import pytest
 
 from outrider.service.accounts import passwords
 from tests.cli.operator import Operator
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment
+from tests.rig.waiting import TIMEOUT
 
 EMAIL = "a@example.org"
 PASSWORD = "correct horse battery"
@@ -234,7 +234,7 @@ class Terminal:
     async def shows(self, text: str) -> None:
         """Wait until the terminal shows a text, after what it has shown before."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(3 * PATIENCE):
+        async with asyncio.timeout(3 * TIMEOUT):
             while text not in self._shown:
                 data = await self._process.stdout.read(4096)
                 assert data, f"it ended after: {self._shown}"
@@ -249,7 +249,7 @@ class Terminal:
 
     async def ends(self) -> int:
         """Wait for the end of the command; return its exit code."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self._process.communicate()
             return await self._process.wait()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 
 _BREAKS = """
 import structlog
@@ -34,7 +34,7 @@ def test_a_trace_is_without_the_values_of_variables() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=PROCESS_PATIENCE,
+        timeout=PROCESS_TIMEOUT,
     )
     assert "it broke" in done.stderr
     assert "serve" in done.stderr
@@ -67,7 +67,7 @@ def test_what_others_say_does_not_reach_a_terminal_unescaped() -> None:
     ours, theirs = os.openpty()
     try:
         subprocess.run(
-            [sys.executable, "-c", _HOSTILE], stderr=theirs, check=True, timeout=PROCESS_PATIENCE
+            [sys.executable, "-c", _HOSTILE], stderr=theirs, check=True, timeout=PROCESS_TIMEOUT
         )
         shown = os.read(ours, 65536).decode()
     finally:
@@ -104,7 +104,7 @@ def test_a_full_disk_does_not_end_what_logs(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=PROCESS_PATIENCE,
+        timeout=PROCESS_TIMEOUT,
     )
     assert done.stdout == "went on\n"
     assert log.stat().st_size <= 1000
@@ -129,7 +129,7 @@ def _logged(on_terminal: bool, **environment: str) -> str:
             [sys.executable, "-c", _LOGS],
             stderr=theirs,
             check=True,
-            timeout=PROCESS_PATIENCE,
+            timeout=PROCESS_TIMEOUT,
             env={**os.environ, "NO_COLOR": "1"} | environment,
         )
         return os.read(ours, 65536).decode()

@@ -13,7 +13,7 @@ from outrider.contract.enrollment import Enrolled
 from outrider.service.settings import Settings
 from tests.conftest import running, settings
 from tests.rig.people import PASSWORD, dashboard, login, person
-from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, environment, outrider
 from tests.rig.site import Owner, Site
 from tests.rig.stores import SQLite, Store
 from tests.servers.server import program
@@ -102,7 +102,7 @@ def env(chosen: Settings) -> dict[str, str]:
 def postgresql_tool(name: str, *arguments: str) -> None:
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     tool = program(name, "postgresql-client", *places)
-    subprocess.run([tool, *arguments], check=True, timeout=PROCESS_PATIENCE, capture_output=True)
+    subprocess.run([tool, *arguments], check=True, timeout=PROCESS_TIMEOUT, capture_output=True)
 
 
 async def test_what_was_revoked_after_the_backup_is_revoked_again(

@@ -12,9 +12,9 @@ from outrider.machine.settings import DaemonSettings
 from outrider.sdk import AsyncOutrider
 from tests.machine.agents.machine import kill_server
 from tests.rig.certificates import Authority
-from tests.rig.patience import eventually
 from tests.rig.private import private
 from tests.rig.processes import Program, Serving, environment, outrider
+from tests.rig.waiting import eventually
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.server import free_port

@@ -23,7 +23,7 @@ from outrider.machine.enrollment import (
 )
 from outrider.machine.settings import Connection, DaemonSettings
 from tests.rig.people import V1, dashboard
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 from tests.rig.site import Owner
 
 SERVER = "https://outrider.example"
@@ -194,7 +194,7 @@ class TestCommand:
         )
         assert process.stdout is not None
         text = ""
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             while "Ctrl-C" not in text:
                 line = (await process.stdout.readline()).decode()
                 assert line, text
@@ -209,7 +209,7 @@ class TestCommand:
         page = await dashboard(user)
         body = {"userCode": code}
         assert (await page.post(f"{V1}/auth/device/approve", json=body)).status_code == 200
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             out, _ = await process.communicate()
         assert process.returncode == 0
         connection = DaemonSettings(tmp_path).load_connection()
@@ -221,7 +221,7 @@ class TestCommand:
     ) -> None:
         process, _ = await self._start(user, tmp_path)
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             _, errors = await process.communicate()
         assert process.returncode == 130
         assert "Cancelled" in errors.decode()

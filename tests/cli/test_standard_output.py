@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 
 
 def outrider(folder: Path, output: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +18,7 @@ def outrider(folder: Path, output: str, *words: str) -> subprocess.CompletedProc
             stderr=subprocess.PIPE,
             text=True,
             env={"HOME": str(folder), "OUTRIDER_DATA_DIR": str(folder), "PATH": "/usr/bin:/bin"},
-            timeout=PROCESS_PATIENCE,
+            timeout=PROCESS_TIMEOUT,
             check=False,
         )
 
@@ -50,4 +50,4 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        process.wait(PROCESS_PATIENCE)
+        process.wait(PROCESS_TIMEOUT)

@@ -8,8 +8,8 @@ import pytest
 
 from outrider.cli.welcome import greet_person, may_open_browser, open_browser, phone_url, welcome
 from outrider.service.settings import Settings
-from tests.rig.patience import eventually
 from tests.rig.samples import PROVIDER
+from tests.rig.waiting import eventually
 
 DISPLAY = {"DISPLAY": ":0"}
 SSH = {"SSH_CONNECTION": "192.0.2.9 1 192.0.2.1 22"}

@@ -7,9 +7,9 @@ import pytest
 
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Serving, environment, outrider
 from tests.rig.site import GATEWAY
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -29,7 +29,7 @@ async def test_an_installation_from_nothing(tmp_path: Path) -> None:
             headers=headers,
             trust_env=False,
             verify=False,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         ) as client:
             body = {"hostname": "bench", "platform": "linux", "code": code["code"].lower()}
             enrolled = await client.post("/api/v1/auth/enroll", json=body)

@@ -13,10 +13,10 @@ import pytest_asyncio
 
 from outrider.cli.workers import pause
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.processes import Outcome, Program, environment, outrider
 from tests.rig.site import GATEWAY
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.server import free_port
@@ -61,7 +61,7 @@ class Workers(Program):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            async with asyncio.timeout(3 * PATIENCE):
+            async with asyncio.timeout(3 * TIMEOUT):
                 assert self.process.stdout is not None
                 line = (await self.process.stdout.readline()).decode().strip()
             assert line.endswith(f"with {COUNT} workers")
@@ -104,7 +104,7 @@ async def workers(env: dict[str, str]) -> AsyncIterator[Workers]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=2 * PATIENCE) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=2 * TIMEOUT) as client:
         yield client
 
 

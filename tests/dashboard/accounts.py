@@ -23,10 +23,10 @@ from outrider.contract.resources import (
     Workspace,
 )
 from tests.rig.machine import ScriptedMachine, payload_of
-from tests.rig.patience import PATIENCE
 from tests.rig.people import dashboard
 from tests.rig.samples import CHANGES, CHAT, DEBUG, FILES, MACHINE, STATE, TERMINALS, session
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT
 from tests.service.machines.test_session_history import STOPPED, ends
 from tests.service.webhooks.receiver import Answer, receiving, response
 
@@ -220,7 +220,7 @@ class SessionMachine:
 
     async def takes(self, kind: str, **payload: Any) -> Command:
         """Return the next command that the test answers."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             command = await self.unanswered.get()
         given = payload_of(command)
         assert command.command == kind

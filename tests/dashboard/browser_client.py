@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
 
 from tests.rig.browser import log_in, page_storage
-from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT
 
-TIMEOUT_MS: Final = 2000 * PATIENCE
+TIMEOUT_MS: Final = 2000 * TIMEOUT
 """Within which a page shows what it has to: a browser on a busy machine is slow."""
 PHONE: Final = 390
 DESK: Final = 1280

@@ -33,7 +33,7 @@ from tests.dashboard.browser_client import (
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.home import Home, at_home
 from tests.rig.browser import chromium
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.service.webhooks.receiver import Receiver, one_after_another, receiving, response
 
 FOLDER: Final = ROOT / "docs" / "images" / "dashboard"

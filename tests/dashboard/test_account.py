@@ -10,10 +10,10 @@ from tests.conftest import StartSite
 from tests.dashboard.accounts import answer_all, furnished_account
 from tests.dashboard.browser_client import BrowserClient, open_browser, signed_in, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.rig.patience import eventually
 from tests.rig.people import PAGE_SECRET, PASSWORD, dashboard, person
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.rig.waiting import eventually
 from tests.service.webhooks.receiver import receiving
 
 pytestmark = MARKS

@@ -15,7 +15,6 @@ from tests.conftest import StartSite
 from tests.dashboard.accounts import disconnect, furnished_account, session_machine
 from tests.dashboard.browser_client import BrowserClient, open_browser, signed_in, signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import (
     PAGE_SECRET,
     PASSWORD,
@@ -27,6 +26,7 @@ from tests.rig.people import (
 )
 from tests.rig.samples import PROVIDER, session
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = MARKS
 
@@ -258,7 +258,7 @@ async def at_the_limit(client: httpx.AsyncClient) -> AsyncIterator[None]:
 
     asking = asyncio.create_task(ask(), name="requests")
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await limited.wait()
         yield
     finally:

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 
 from tests.dashboard.browser_client import WIDTHS, BrowserClient, open_browser
 from tests.dashboard.home import Home
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.service.webhooks.receiver import receiving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]

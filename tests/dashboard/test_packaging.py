@@ -19,9 +19,9 @@ from outrider.machine.settings import Connection, DaemonSettings
 from outrider.sdk import AsyncOutrider
 from tests.dashboard.conftest import ROOT
 from tests.machine.agents.machine import kill_server
-from tests.rig.patience import eventually
-from tests.rig.processes import PROCESS_PATIENCE, Program, environment, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, Program, environment, outrider
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 from tests.system.up import Up
 
 pytestmark = [pytest.mark.dashboard, pytest.mark.timeout(900)]
@@ -123,10 +123,10 @@ async def answers_hello(url: str, key: str, folder: Path) -> None:
         async def is_connected() -> bool:
             return len(await client.machines.list()) == 1
 
-        await eventually(is_connected, PROCESS_PATIENCE)
+        await eventually(is_connected, PROCESS_TIMEOUT)
         (machine,) = await client.machines.list()
         agent = await machine.launch("demo", dir=str(folder))
-        reply = await agent.ask("hello", timeout=PROCESS_PATIENCE)
+        reply = await agent.ask("hello", timeout=PROCESS_TIMEOUT)
         assert reply.text.endswith("You said: hello")
         await agent.stop()
 

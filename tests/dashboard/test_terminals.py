@@ -7,9 +7,9 @@ from playwright.async_api import Browser, WebSocketRoute, expect
 from tests.dashboard.accounts import session_machine
 from tests.dashboard.browser_client import signed_in_page
 from tests.dashboard.conftest import MARKS
-from tests.rig.patience import eventually
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.rig.waiting import eventually
 
 pytestmark = MARKS
 

@@ -14,7 +14,7 @@ from outrider.contract.commands import ResolveAction, SendChat
 from outrider.contract.resources import Message
 from tests.machine.agents.kind import AgentKind
 from tests.machine.agents.machine import Agent, Machine, machine, until
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -308,7 +308,7 @@ async def test_it_ends_when_its_client_is_killed_during_a_turn(
         process.stdin.write(json.dumps(body).encode() + b"\n")  # type: ignore[union-attr]
 
     try:
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
             session = json.loads(await process.stdout.readline())["result"]["sessionId"]
             prompt = [{"type": "text", "text": message}]

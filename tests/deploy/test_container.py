@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.servers.redis import Redis
 from tests.servers.server import free_port, program, until
 
@@ -145,7 +145,7 @@ def test_the_redis_of_compose_asks_for_a_password_that_no_process_shows(tmp_path
     def ping(**more: str) -> str:
         command = [str(client), "-p", port, "ping"]
         done = subprocess.run(
-            command, env=env | more, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, env=env | more, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
         return done.stdout
 

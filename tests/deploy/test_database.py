@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.private import private
-from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, environment, outrider
 from tests.servers.postgres import Postgres
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -60,7 +60,7 @@ def _run(commands: str, postgres: Postgres) -> subprocess.CompletedProcess[str]:
         input=f"{PASSWORD}\n{PASSWORD}\n",  # without a terminal, createuser reads it here
         capture_output=True,
         text=True,
-        timeout=PROCESS_PATIENCE,
+        timeout=PROCESS_TIMEOUT,
         start_new_session=True,
         check=False,
     )

@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from tests.deploy.proxies import Caddy, HAProxy, Nginx, Proxy
 from tests.rig.certificates import Authority
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.processes import Program, environment, outrider
 from tests.rig.stores import PostgreSQL
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.system.faults.cluster import Node
 
 pytestmark = [
@@ -90,7 +90,7 @@ async def cluster(
                 headers={"Authorization": f"Bearer {key}"},
                 verify=authority.context,
                 trust_env=False,
-                timeout=2 * PATIENCE,
+                timeout=2 * TIMEOUT,
             )
         )
         listed: list[str] = []
@@ -162,7 +162,7 @@ async def test_a_suspended_node_is_left_out(cluster: Cluster) -> None:
     # nginx notices that a request is not answered: its client has to wait for longer than others.
     waiting = [asyncio.create_task(cluster.client.get(LIST)) for _ in range(LOOPS)]
     try:
-        await eventually(cluster.answers_at_once, within=2 * PATIENCE)
+        await eventually(cluster.answers_at_once, within=2 * TIMEOUT)
     finally:
         suspended.go_on()
         answers = await asyncio.gather(*waiting)

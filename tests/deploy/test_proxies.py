@@ -18,7 +18,6 @@ from tests.deploy.proxies import Caddy, DockerHAProxy, HAProxy, Nginx, Proxy, na
 from tests.rig.certificates import Authority
 from tests.rig.event_stream import PATH, event_stream
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PAGE_SECRET, PASSWORD
 from tests.rig.private import private
 from tests.rig.samples import session
@@ -26,6 +25,7 @@ from tests.rig.site import CHEAP_HASHER, GATEWAY, Owner, Site
 from tests.rig.sockets import viewer
 from tests.rig.stores import PostgreSQL
 from tests.rig.terminals import ScriptedTerminals
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.server import free_port
 from tests.service.webhooks.events import agent_event
 
@@ -55,7 +55,7 @@ class Deployment:
     def stranger(self, address: str = "127.0.0.1") -> httpx.AsyncClient:
         """Return a client without a credential, which connects from this address."""
         transport = httpx.AsyncHTTPTransport(verify=self.trusted, local_address=address)
-        return httpx.AsyncClient(base_url=self.proxy.url, transport=transport, timeout=PATIENCE)
+        return httpx.AsyncClient(base_url=self.proxy.url, transport=transport, timeout=TIMEOUT)
 
     async def machine(self) -> ScriptedMachine:
         """Connect a machine through the proxy; it answers every command and runs one agent."""
@@ -117,7 +117,7 @@ async def deployment(
                 headers={"Authorization": f"Bearer {owner.key}"},
                 verify=authority.context,
                 trust_env=False,
-                timeout=2 * PATIENCE,
+                timeout=2 * TIMEOUT,
             )
         )
 
@@ -175,7 +175,7 @@ async def test_a_wait_ends_with_what_it_waits_for(deployment: Deployment) -> Non
     waiting = asyncio.create_task(deployment.client.get(PATH, params=query))
     event = agent_event()
     await machine.say(Event(seq=1, event=event))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         events = (await waiting).json()["events"]
     assert [row["id"] for row in events] == [event.id]
 
@@ -197,7 +197,7 @@ async def test_a_terminal_s_bytes_go_both_ways(deployment: Deployment) -> None:
     async with viewer(deployment.owner, path, origin=deployment.sockets) as socket:
         stream, _ = await opening
         await terminals.shows(stream, b"hi")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert await socket.recv() == b"hi"
         await socket.send(b"ls\r")
         await eventually(lambda: terminals.typed[stream] == b"ls\r")
@@ -273,7 +273,7 @@ async def _node_without_machines(deployment: Deployment) -> Site:
     async def is_there() -> bool:
         for node in deployment.nodes:
             host, port = node.settings.host, node.settings.port
-            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
                 metrics = (await client.get(f"http://{host}:{port}/metrics")).text
             if "outrider_machines 0.0" in metrics:
                 free.append(node)

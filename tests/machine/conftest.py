@@ -13,7 +13,7 @@ import uvloop
 from outrider.machine.link.journal import Journal
 from tests.machine.linked_machine import Machine
 from tests.machine.scripted_service import ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 def pytest_asyncio_loop_factories(
@@ -94,7 +94,7 @@ async def machine(service: ScriptedService, journal: Journal) -> AsyncIterator[M
 
 
 async def eventually(
-    condition: Callable[[], bool | Awaitable[bool]], message: str = "", within: float = PATIENCE
+    condition: Callable[[], bool | Awaitable[bool]], message: str = "", within: float = TIMEOUT
 ) -> None:
     """Wait until `condition` holds; fail with `message` where it does not in time."""
     async with asyncio.timeout(within + 1):

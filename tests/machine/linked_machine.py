@@ -16,7 +16,7 @@ from outrider.machine.link.journal import Journal
 from outrider.machine.settings import Connection
 from outrider.machine.terminals.live import LiveTerminals
 from tests.machine.scripted_service import Peer, ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 TOKEN = "omt_secret-of-this-machine"
 
@@ -68,14 +68,14 @@ class Machine:
     async def refused(self) -> LinkRefusedError:
         assert self.running is not None
         with pytest.raises(LinkRefusedError) as caught:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self.running
         return caught.value
 
     async def close(self) -> None:
         self.stop.set()
         if self.running is not None:
-            _, pending = await asyncio.wait({self.running}, timeout=PATIENCE)
+            _, pending = await asyncio.wait({self.running}, timeout=TIMEOUT)
             assert not pending, "the link did not stop"
         await self.router.close(within=5)
 

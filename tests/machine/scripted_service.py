@@ -17,7 +17,7 @@ from outrider.contract.frames import (
     decode_from_daemon,
     encode,
 )
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 FrameKind = TypeVar("FrameKind", bound=FromDaemon)
 
@@ -42,7 +42,7 @@ class Peer:
 
     async def hear(self, kind: type[FrameKind]) -> FrameKind:
         """Return the next frame of this kind; those before it are in `received` only."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 message = await self.socket.recv()
                 if isinstance(message, bytes):
@@ -69,7 +69,7 @@ class Peer:
 
     async def closed(self) -> int | None:
         """Wait for the machine to close, and return its close code."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             try:
                 while True:
                     frame = decode_from_daemon(await self.socket.recv())
@@ -119,7 +119,7 @@ class ScriptedService:
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def connection(self) -> Peer:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._peers.get()
 
     async def stop(self) -> None:

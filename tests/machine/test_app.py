@@ -34,7 +34,7 @@ from outrider.machine.settings import (
 from tests.contract.link.memory_log import agent_event
 from tests.machine.conftest import eventually
 from tests.machine.scripted_service import Peer, ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_it_works_until_it_is_stopped_and_leaves_nothing(
 
     stop.set()
     await peer.hear(Goodbye)
-    async with asyncio.timeout(PATIENCE):  # the commands would take much longer
+    async with asyncio.timeout(TIMEOUT):  # the commands would take much longer
         await running
     await eventually(lambda: not background.is_running())
     assert asyncio.all_tasks() - {asyncio.current_task()} == peers_tasks()
@@ -146,7 +146,7 @@ async def test_its_end_does_not_wait_for_sessions_that_are_being_restored(
     running = asyncio.create_task(run_daemon(settings, stop))
     await restoring.wait()
     stop.set()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await running
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from outrider.sdk import AsyncMachine
 from tests.openapi.conftest import Tools
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
 from tests.sdk.conftest import Workplace, client, machine, workplace  # noqa: F401  # fixtures
 
 pytestmark = [pytest.mark.openapi, pytest.mark.asyncio(loop_scope="session")]
@@ -68,7 +68,7 @@ async def node(program: Path, workplace: Workplace, *arguments: str | Path) -> s
         stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             out, _ = await process.communicate()
     finally:
         if process.returncode is None:

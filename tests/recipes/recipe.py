@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.rig.patience import PATIENCE
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
+from tests.rig.waiting import TIMEOUT
 
 DOCS = Path(__file__).parents[2] / "docs" / "recipes"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,12 +46,12 @@ class Recipe:
     async def line(self) -> str:
         """Return the next line that it prints."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             return (await self._process.stdout.readline()).decode()
 
     async def ends(self) -> tuple[int, str]:
         """Return its exit code and what it still prints."""
-        async with asyncio.timeout(PROCESS_PATIENCE + PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT + TIMEOUT):
             out, _ = await self._process.communicate()
         assert self._process.returncode is not None
         return self._process.returncode, out.decode()

@@ -21,9 +21,9 @@ from outrider.contract.frames import Failure
 from outrider.sdk import AsyncMachine, AsyncOutrider
 from tests.recipes.recipe import Recipe
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import PROCESS_PATIENCE, environment
+from tests.rig.processes import PROCESS_TIMEOUT, environment
 from tests.rig.samples import LAUNCHED
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.sdk.conftest import Workplace
 from tests.servers.server import free_port
 
@@ -72,7 +72,7 @@ async def test_a_finished_turn_is_reviewed(
             assert await recipe.line() == "ready\n"
             reviewed = asyncio.create_task(_until(recipe, "+++ b/demo.txt"))
             while not reviewed.done():  # its stream of events opens after it is ready
-                await agent.ask("Hello", timeout=PATIENCE)
+                await agent.ask("Hello", timeout=TIMEOUT)
                 (repository / "demo.txt").write_text(f"{time.time()}\n")
             await reviewed
     finally:
@@ -120,10 +120,10 @@ async def test_a_bot_answers_approvals_by_its_rules(
         await agent.wait(after=cursor, timeout=60)
         async with Recipe("approval-bot.md", env=variables(workplace)) as recipe:
             assert (await recipe.line()).startswith("approve: ")  # it was asked before the bot
-            assert (await agent.reply(cursor, timeout=PATIENCE)).text == "Approved."
+            assert (await agent.reply(cursor, timeout=TIMEOUT)).text == "Approved."
             again = (await agent.send("edit")).cursor
             assert "demo.txt" in await recipe.line()
-            assert (await agent.reply(again, timeout=PATIENCE)).status == "idle"
+            assert (await agent.reply(again, timeout=TIMEOUT)).status == "idle"
 
 
 class Slack:
@@ -137,7 +137,7 @@ class Slack:
 
     async def message(self) -> dict[str, Any]:
         """Return the next message that it was sent."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self.taken.get()
 
     def press(self, message: dict[str, Any], name: str, user: str) -> tuple[bytes, dict[str, str]]:
@@ -192,11 +192,9 @@ async def test_approvals_are_answered_from_slack(
         env["SLACK_WEBHOOK_URL"] = fake.url
         await stack.enter_async_context(Recipe("slack.md", str(port), env=env))
         http = await stack.enter_async_context(
-            httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE
-            )
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=TIMEOUT)
         )
-        await eventually(lambda: _listens(port), PROCESS_PATIENCE)
+        await eventually(lambda: _listens(port), PROCESS_TIMEOUT)
 
         async def asks() -> dict[str, Any]:
             """Return the message in Slack for a new question."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from outrider.service.cluster.bus import Bus, BusDown
 from outrider.service.cluster.redis import Redis
 from outrider.service.cluster.redis_bus import RedisBus
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.servers.redis import Redis as RedisServer
 from tests.servers.redis import RedisCluster
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.rig.processes import PROCESS_PATIENCE, Outcome
+from tests.rig.processes import PROCESS_TIMEOUT, Outcome
 
 
 class CommandLine:
@@ -43,7 +43,7 @@ class CommandLine:
         """Run a command to its end, as `processes.outrider` does."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        async with self._turn, asyncio.timeout(PROCESS_PATIENCE):
+        async with self._turn, asyncio.timeout(PROCESS_TIMEOUT):
             self._process.stdin.write(json.dumps([arguments, dict(env)]).encode() + b"\n")
             code, out, err = json.loads(await self._process.stdout.readline())
         return Outcome(code, out, err)

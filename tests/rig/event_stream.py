@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 PATH = "/api/v1/events"
 STREAM = {"Accept": "text/event-stream"}
@@ -36,7 +36,7 @@ class EventStreamClient:
         Raises:
             StopAsyncIteration: the stream has ended.
         """
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 frame = await self._frame()
                 self.frames.append(frame)
@@ -45,7 +45,7 @@ class EventStreamClient:
 
     async def until(self, name: str) -> Frame:
         """Return the next frame with this name; `frames` has those before it."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 frame = await self._frame()
                 self.frames.append(frame)

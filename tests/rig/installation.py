@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx
 
 from outrider.service.settings import Settings
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import GATEWAY, Site
 from tests.rig.stores import Addresses
+from tests.rig.waiting import TIMEOUT
 
 
 class Installation:
@@ -45,7 +45,7 @@ class Installation:
             headers=headers,
             trust_env=False,
             verify=False,
-            timeout=2 * PATIENCE,
+            timeout=2 * TIMEOUT,
         )
 
     @property

@@ -32,8 +32,8 @@ from outrider.contract.frames import (
     encode,
 )
 from outrider.contract.resources import Provider, Session
-from tests.rig.patience import PATIENCE
 from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, RESULTS
+from tests.rig.waiting import TIMEOUT
 
 FrameT = TypeVar("FrameT", bound=FromService)
 
@@ -89,7 +89,7 @@ async def socket(url: str, token: str | None) -> AsyncIterator[ClientConnection]
         compression=None,
         max_size=MAX_FRAME_BYTES,
         ping_interval=None,
-        open_timeout=PATIENCE,
+        open_timeout=TIMEOUT,
         close_timeout=1,
         create_connection=Socket,
     )
@@ -159,7 +159,7 @@ class ScriptedMachine:
 
     async def settled(self) -> None:
         """Return once the service has read what was said so far."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await (await self._socket.ping())
 
     async def reports(self, *sessions: Session, removed: list[str] | None = None) -> None:
@@ -229,7 +229,7 @@ class ScriptedMachine:
 
     async def closed(self) -> tuple[int, str]:
         """Wait until the service closes the socket; return its code and reason."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await asyncio.shield(self._reader)
         assert self._ended is not None
         return closing(self._ended)
@@ -238,7 +238,7 @@ class ScriptedMachine:
         """Return the next command, however long it takes to come."""
         return await self._next(Command, within=None)
 
-    async def _next(self, kind: type[FrameT], within: float | None = PATIENCE) -> FrameT:
+    async def _next(self, kind: type[FrameT], within: float | None = TIMEOUT) -> FrameT:
         for index, kept in enumerate(self._kept):
             if isinstance(kept, kind):
                 del self._kept[index]

@@ -9,7 +9,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 @asynccontextmanager
@@ -19,7 +19,7 @@ async def mcp_client(
     """Connect to the service at a base URL with a key."""
     sent = {"Authorization": f"Bearer {key}", **(headers or {})}
     async with (
-        httpx2.AsyncClient(headers=sent, timeout=2 * PATIENCE, trust_env=False) as http,
+        httpx2.AsyncClient(headers=sent, timeout=2 * TIMEOUT, trust_env=False) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client

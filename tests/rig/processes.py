@@ -15,10 +15,10 @@ from typing import Any, Self
 import httpx
 import psutil
 
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.server import reserve_ports
 
-PROCESS_PATIENCE = 2 * PATIENCE
+PROCESS_TIMEOUT = 2 * TIMEOUT
 """Seconds within which a process starts, does what it is asked, or ends: several may start at once.
 
 Under a load of 15 on two processors, `outrider up` took more than 30 s to start.
@@ -93,7 +93,7 @@ async def outrider(
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(PROCESS_PATIENCE):
+        async with asyncio.timeout(PROCESS_TIMEOUT):
             out, err = await process.communicate()
     except BaseException:
         process.kill()
@@ -140,7 +140,7 @@ class Program:
             self.process.kill()
         await self.process.communicate()
 
-    async def next_line(self, within: float = PROCESS_PATIENCE) -> str:
+    async def next_line(self, within: float = PROCESS_TIMEOUT) -> str:
         """Return the program's next line."""
         assert self.process.stdout is not None
         async with asyncio.timeout(within):
@@ -150,7 +150,7 @@ class Program:
         """Send the program a signal."""
         self.process.send_signal(number)
 
-    async def ends(self, within: float = PROCESS_PATIENCE) -> int:
+    async def ends(self, within: float = PROCESS_TIMEOUT) -> int:
         """Wait until the program has ended; return its exit code."""
         async with asyncio.timeout(within):
             return await self.process.wait()
@@ -205,7 +205,7 @@ class TerminalProgram(Program):
         """Wait until the program has written `text`, behind `after` if that is given."""
         await eventually(
             lambda: after in self.shown and text in self.shown[self.shown.index(after) :],
-            PROCESS_PATIENCE,
+            PROCESS_TIMEOUT,
         )
 
     def _read(self) -> None:
@@ -235,7 +235,7 @@ class Serving(Program):
         try:
             line = await self.next_line()
             self.url = line.rpartition(" ")[2]
-            async with httpx.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE) as client:
+            async with httpx.AsyncClient(trust_env=False, verify=False, timeout=TIMEOUT) as client:
 
                 async def ready() -> bool:
                     return (await client.get(f"{self.url}/readyz")).is_success

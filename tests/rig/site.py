@@ -30,8 +30,8 @@ from outrider.service.server import listen, listen_for_metrics, run_service
 from outrider.service.settings import Settings
 from outrider.tracing import OFF, Tracing
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE
 from tests.rig.stores import Addresses
+from tests.rig.waiting import TIMEOUT
 from tests.servers.server import reserve_ports
 
 GATEWAY = "/api/v1/daemon/connect"
@@ -183,7 +183,7 @@ class Site:
         """Return a client with this key; it does not raise on errors."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         client = httpx.AsyncClient(
-            base_url=self.url, headers=headers, verify=False, trust_env=False, timeout=PATIENCE * 2
+            base_url=self.url, headers=headers, verify=False, trust_env=False, timeout=TIMEOUT * 2
         )
         self._held.push_async_callback(client.aclose)
         return client

@@ -10,8 +10,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.rig.machine import Socket
-from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def viewer(
         compression=None,
         max_size=None,
         ping_interval=None,
-        open_timeout=PATIENCE,
+        open_timeout=TIMEOUT,
         close_timeout=1,
         create_connection=Socket,
     )

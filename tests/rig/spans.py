@@ -16,7 +16,7 @@ from opentelemetry.trace import format_span_id
 from outrider.trace_export import FLUSH_SECONDS, Export
 from outrider.tracing import Span as OurSpan
 from outrider.tracing import Tracing
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
 

@@ -17,9 +17,9 @@ from outrider.contract.link.terminals import (
 )
 from outrider.contract.resources import Session
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT
 
 MessageT = TypeVar("MessageT", bound=StreamMessage)
 
@@ -63,7 +63,7 @@ class ScriptedTerminals:
 
     async def shows(self, stream: int, data: bytes) -> None:
         """Send output as far as the window has room, then wait for more room."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while data:
                 sent, data = data[: self.room(stream)], data[self.room(stream) :]
                 self._streams.send(stream, sent)
@@ -99,7 +99,7 @@ class ScriptedTerminals:
 
     async def next(self, kind: type[MessageT]) -> tuple[int, MessageT]:
         """Return the stream and the message of the next event of a kind."""
-        async with asyncio.timeout(PATIENCE), self._changed:
+        async with asyncio.timeout(TIMEOUT), self._changed:
             while True:
                 for event in self._events:
                     if isinstance(event.message, kind):

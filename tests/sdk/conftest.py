@@ -12,9 +12,9 @@ import pytest_asyncio
 from outrider.machine.settings import Connection, DaemonSettings
 from outrider.sdk import AsyncAgent, AsyncMachine, AsyncOutrider
 from tests.machine.agents.machine import kill_server
-from tests.rig.patience import eventually
-from tests.rig.processes import PROCESS_PATIENCE, Program, environment
+from tests.rig.processes import PROCESS_TIMEOUT, Program, environment
 from tests.rig.site import Site
+from tests.rig.waiting import eventually
 from tests.service.webhooks.conftest import database_url, node, receiver  # noqa: F401  # fixtures
 from tests.system.test_terminal import SHELL
 
@@ -60,7 +60,7 @@ async def workplace(
                     enrolled.daemon_id
                 ]
 
-            await eventually(connected, within=PROCESS_PATIENCE)
+            await eventually(connected, within=PROCESS_TIMEOUT)
         yield Workplace(sqlite_site, owner.key, enrolled.daemon_id, folder / "project")
         daemon.signal(signal.SIGTERM)
         await daemon.ends()

@@ -27,7 +27,7 @@ from outrider.sdk import (
     OutriderError,
     SessionEnded,
 )
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,7 +48,7 @@ async def test_machines_are_got_by_id_or_nickname(
 
 
 async def test_ask_returns_the_reply_of_the_turn(agent: AsyncAgent) -> None:
-    reply = await agent.ask("Write a test", timeout=PATIENCE)
+    reply = await agent.ask("Write a test", timeout=TIMEOUT)
     assert reply.status == "idle"
     assert reply.text.endswith("You said: Write a test")
     assert [message.role for message in reply.messages] == ["assistant"]
@@ -58,7 +58,7 @@ async def test_ask_returns_the_reply_of_the_turn(agent: AsyncAgent) -> None:
 
 async def test_the_reply_of_a_turn_has_only_its_own_messages(agent: AsyncAgent) -> None:
     first, second = await asyncio.gather(
-        agent.ask("messages 3", timeout=PATIENCE), agent.ask("messages 2", timeout=PATIENCE)
+        agent.ask("messages 3", timeout=TIMEOUT), agent.ask("messages 2", timeout=TIMEOUT)
     )
     assert (len(first.messages), len(second.messages)) == (3, 2)
     assert {message.id for message in first.messages}.isdisjoint(
@@ -67,17 +67,17 @@ async def test_the_reply_of_a_turn_has_only_its_own_messages(agent: AsyncAgent) 
 
 
 async def test_a_failed_turn_is_a_reply_with_its_error(agent: AsyncAgent) -> None:
-    failed = await agent.ask("fail", timeout=PATIENCE)
+    failed = await agent.ask("fail", timeout=TIMEOUT)
     assert failed.status == "error"
     assert failed.error == (await agent.status()).error
     assert failed.error
-    better = await agent.ask("Better?", timeout=PATIENCE)
+    better = await agent.ask("Better?", timeout=TIMEOUT)
     assert (better.status, better.error) == ("idle", None)
 
 
 async def test_an_approval_interrupts_an_ask(agent: AsyncAgent, client: AsyncOutrider) -> None:
     with pytest.raises(ApprovalRequired) as caught:
-        await agent.ask("tool", timeout=PATIENCE)
+        await agent.ask("tool", timeout=TIMEOUT)
     action = caught.value.action
     assert action is not None
     assert "demo.txt" in action.message
@@ -91,7 +91,7 @@ async def test_an_approval_interrupts_an_ask(agent: AsyncAgent, client: AsyncOut
     ]
     assert [approval.target_id for approval in asked] == [agent.id]
     assert (await agent.approve(action_id=action.id)).option_id
-    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).text == "Approved."
+    assert (await agent.reply(caught.value.cursor, timeout=TIMEOUT)).text == "Approved."
 
 
 async def test_a_function_answers_approvals(agent: AsyncAgent) -> None:
@@ -105,18 +105,18 @@ async def test_a_function_answers_approvals(agent: AsyncAgent) -> None:
         asked.append(action)
         return "approve"
 
-    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=by_option)
+    reply = await agent.ask("tool", timeout=TIMEOUT, on_approval=by_option)
     assert reply.text.endswith("Rejected.")
-    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=later)
+    reply = await agent.ask("tool", timeout=TIMEOUT, on_approval=later)
     assert reply.text.endswith("Approved.")
     assert ["demo.txt" in action.message for action in asked] == [True, True]
-    assert (await agent.ask("edit", timeout=PATIENCE, on_approval="reject")).status == "idle"
+    assert (await agent.ask("edit", timeout=TIMEOUT, on_approval="reject")).status == "idle"
     cursor = (await agent.send("tool")).cursor
-    assert (await agent.reply(cursor, timeout=PATIENCE, on_approval="approve")).status == "idle"
+    assert (await agent.reply(cursor, timeout=TIMEOUT, on_approval="approve")).status == "idle"
 
 
 async def test_an_approval_in_a_stream_is_answered(agent: AsyncAgent) -> None:
-    streamed = agent.stream("tool", timeout=PATIENCE, on_approval="approve")
+    streamed = agent.stream("tool", timeout=TIMEOUT, on_approval="approve")
     messages = [part async for part in streamed if isinstance(part, Message)]
     assert messages[-1].content == "Approved."
     assert messages == (await agent.chat(limit=len(messages))).messages
@@ -124,11 +124,11 @@ async def test_an_approval_in_a_stream_is_answered(agent: AsyncAgent) -> None:
 
 async def test_a_question_that_a_function_leaves_open_is_raised(agent: AsyncAgent) -> None:
     with pytest.raises(ApprovalRequired) as caught:
-        await agent.ask("tool", timeout=PATIENCE, on_approval=lambda _: None)
+        await agent.ask("tool", timeout=TIMEOUT, on_approval=lambda _: None)
     with pytest.raises(ValueError, match="no answer"):
-        await agent.reply(caught.value.cursor, timeout=PATIENCE, on_approval=lambda _: "maybe")
+        await agent.reply(caught.value.cursor, timeout=TIMEOUT, on_approval=lambda _: "maybe")
     await agent.reject()
-    await agent.reply(caught.value.cursor, timeout=PATIENCE)
+    await agent.reply(caught.value.cursor, timeout=TIMEOUT)
 
 
 async def test_a_question_that_somebody_else_answers_first(agent: AsyncAgent) -> None:
@@ -136,13 +136,13 @@ async def test_a_question_that_somebody_else_answers_first(agent: AsyncAgent) ->
         await agent.approve(action_id=action.id)
         return "reject"
 
-    reply = await agent.ask("tool", timeout=PATIENCE, on_approval=too_late)
+    reply = await agent.ask("tool", timeout=TIMEOUT, on_approval=too_late)
     assert reply.text.endswith("Approved.")
 
 
 async def test_an_agent_stops_with_its_context(machine: AsyncMachine, workplace: Workplace) -> None:
     async with await machine.launch("demo", dir=str(workplace.project)) as agent:
-        assert (await agent.ask("Hello", timeout=PATIENCE)).status == "idle"
+        assert (await agent.ask("Hello", timeout=TIMEOUT)).status == "idle"
     assert (await agent.chat(limit=1)).state == "ended"
 
 
@@ -152,13 +152,13 @@ async def test_an_ask_that_takes_too_long_goes_on(agent: AsyncAgent) -> None:
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, OutriderError)
     assert (await agent.interrupt()).status == "idle"
-    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).status == "idle"
+    assert (await agent.reply(caught.value.cursor, timeout=TIMEOUT)).status == "idle"
 
 
 async def test_a_stream_has_deltas_and_then_the_message(agent: AsyncAgent) -> None:
     texts: dict[str, str] = {}
     messages: list[Message] = []
-    async for part in agent.stream("stream 1", timeout=PATIENCE):
+    async for part in agent.stream("stream 1", timeout=TIMEOUT):
         if isinstance(part, Delta):
             before = texts.get(part.message_id, "") if part.op == "append" else ""
             texts[part.message_id] = before + part.text
@@ -170,16 +170,16 @@ async def test_a_stream_has_deltas_and_then_the_message(agent: AsyncAgent) -> No
 
 
 async def test_a_stream_has_every_message_once(agent: AsyncAgent) -> None:
-    parts = [part async for part in agent.stream("messages 50", timeout=PATIENCE)]
+    parts = [part async for part in agent.stream("messages 50", timeout=TIMEOUT)]
     contents = [part.id for part in parts if isinstance(part, Message)]
     assert len(contents) == len(set(contents)) == 50
 
 
 async def test_a_stream_ends_with_an_approval(agent: AsyncAgent) -> None:
     with pytest.raises(ApprovalRequired) as caught:
-        [part async for part in agent.stream("edit", timeout=PATIENCE)]
+        [part async for part in agent.stream("edit", timeout=TIMEOUT)]
     await agent.reject()
-    assert (await agent.reply(caught.value.cursor, timeout=PATIENCE)).status == "idle"
+    assert (await agent.reply(caught.value.cursor, timeout=TIMEOUT)).status == "idle"
 
 
 async def test_a_stream_ends_with_its_timeout(agent: AsyncAgent) -> None:
@@ -193,7 +193,7 @@ async def test_a_reply_of_a_session_that_ends_is_an_error(
 ) -> None:
     agent = await machine.launch("demo", dir=str(workplace.project))
     accepted = await agent.send("silent 600")
-    asking = asyncio.create_task(agent.reply(accepted.cursor, timeout=PATIENCE))
+    asking = asyncio.create_task(agent.reply(accepted.cursor, timeout=TIMEOUT))
     await agent.stop()
     with pytest.raises(SessionEnded):
         await asking
@@ -240,7 +240,7 @@ async def test_messages_are_queued_withdrawn_rejected_or_interrupt(agent: AsyncA
     assert busy.value.code == "AGENT_BUSY"
     assert queued.message_id is not None
     assert (await agent.withdraw(queued.message_id)).message_id == queued.message_id
-    reply = await agent.ask("Now!", delivery="interrupt", timeout=PATIENCE)
+    reply = await agent.ask("Now!", delivery="interrupt", timeout=TIMEOUT)
     assert reply.text.endswith("You said: Now!")
     with pytest.raises(Conflict) as idle:
         await agent.interrupt()
@@ -251,17 +251,17 @@ async def test_events_from_now_on_and_after_one(client: AsyncOutrider, agent: As
     async def follow(after: str | None = None) -> Event:
         names = ["agent:generating_completed"]
         async with aclosing(client.events(names, target=agent.id, after=after)) as events:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return await anext(events)
 
     before = await last_cursor(client, agent)
     following = asyncio.create_task(follow(before))
-    await agent.ask("One", timeout=PATIENCE)
+    await agent.ask("One", timeout=TIMEOUT)
     first = await following
     assert (first.event, first.target_id) == ("agent:generating_completed", agent.id)
     assert first.duration is not None
     assert first.payload["ideType"] == "demo"
-    await agent.ask("Two", timeout=PATIENCE)
+    await agent.ask("Two", timeout=TIMEOUT)
     second = await follow(first.cursor)
     assert second.cursor > first.cursor
     assert await follow(before) == first
@@ -269,11 +269,11 @@ async def test_events_from_now_on_and_after_one(client: AsyncOutrider, agent: As
 
 async def test_events_have_typed_payloads(client: AsyncOutrider, agent: AsyncAgent) -> None:
     before = await last_cursor(client, agent)
-    await agent.ask("tool", timeout=PATIENCE, on_approval="approve")
-    await agent.ask("fail", timeout=PATIENCE)
+    await agent.ask("tool", timeout=TIMEOUT, on_approval="approve")
+    await agent.ask("fail", timeout=TIMEOUT)
     seen: dict[str, Event] = {}
     async with aclosing(client.events(target=agent.id, after=before)) as events:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             async for event in events:
                 seen[event.event] = event
                 if event.event == "agent:error":
@@ -296,7 +296,7 @@ async def last_cursor(client: AsyncOutrider, agent: AsyncAgent) -> str:
     async with aclosing(client.events("session:*,agent:*,chat:*", target=agent.id)) as events:
         following = asyncio.create_task(anext(events))
         while not following.done():
-            await agent.ask("Say something", timeout=PATIENCE)
+            await agent.ask("Say something", timeout=TIMEOUT)
         return (await following).cursor
 
 
@@ -306,7 +306,7 @@ async def test_an_unknown_cursor_is_a_gap(client: AsyncOutrider, agent: AsyncAge
     async with aclosing(received) as events:
         following = asyncio.create_task(anext(events))
         while not following.done():
-            await agent.ask("Say something", timeout=PATIENCE)
+            await agent.ask("Say something", timeout=TIMEOUT)
         await following
     assert gaps == [True]
 

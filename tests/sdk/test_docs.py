@@ -14,7 +14,7 @@ import pytest
 
 import outrider.sdk
 from outrider.sdk import AsyncAgent
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,8 +48,8 @@ async def test_the_example_runs(
     running = asyncio.create_task(asyncio.to_thread(exec, program, {}))
     if "client.events" in example:  # an example that waits for a turn to fail
         while not running.done():
-            await agent.ask("fail", timeout=PATIENCE)
-    async with asyncio.timeout(PATIENCE):
+            await agent.ask("fail", timeout=TIMEOUT)
+    async with asyncio.timeout(TIMEOUT):
         await running
     if "for approval in" not in example:
         assert capsys.readouterr().out
@@ -109,7 +109,7 @@ async def test_the_documented_commands_run(workplace: Workplace, tmp_path: Path)
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(4 * PATIENCE):
+    async with asyncio.timeout(4 * TIMEOUT):
         output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     async with workplace.client() as client:

@@ -26,7 +26,7 @@ from outrider.sdk import (
     SessionEnded,
     UnexpectedResponse,
 )
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.sdk.scripted_api import (
     CLOSES,
     HALF_A_BODY,
@@ -56,7 +56,7 @@ def event(cursor: int) -> str:
     )
 
 
-def client_of(api: ScriptedApi, timeout: float = PATIENCE, retries: int = 2) -> AsyncOutrider:
+def client_of(api: ScriptedApi, timeout: float = TIMEOUT, retries: int = 2) -> AsyncOutrider:
     return AsyncOutrider(api.url, "ork_x", timeout=timeout, max_retries=retries, retry_delay=0.001)
 
 
@@ -247,7 +247,7 @@ async def test_events_resume_after_the_last_one(lost: Step) -> None:
         stream(READY % "ok", event(43), stays_open=True),
     ]
     async with ScriptedApi(steps) as api, client_of(api, retries=0) as client:
-        async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
+        async with aclosing(client.events()) as events, asyncio.timeout(TIMEOUT):
             received = [await anext(events), await anext(events)]
     assert [frame.cursor for frame in received] == ["42", "43"]
     assert all("after=42" in request.path for request in api.requests[1:])
@@ -255,7 +255,7 @@ async def test_events_resume_after_the_last_one(lost: Step) -> None:
 
 async def test_events_end_when_the_key_is_refused() -> None:
     steps = [stream(READY % "fresh", event(42)), answer(401)]
-    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(TIMEOUT):
         with pytest.raises(AuthenticationError):
             [received async for received in client.events()]
     assert len(api.requests) == 2
@@ -294,7 +294,7 @@ async def test_late_events_of_the_turn_before_are_not_part_of_a_stream() -> None
     ]
     streaming = stream(READY % "fresh", *earlier, *own, stays_open=True)
     steps = [streaming, answer(200, ACCEPTED), waited("timeout"), waited("idle")]
-    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(TIMEOUT):
         agent = client.agent("machine_1:session:session_1")
         parts = [part async for part in agent.stream("Hi")]
     assert [type(part) for part in parts] == [Delta, Message]
@@ -309,14 +309,14 @@ async def test_a_stream_of_a_session_that_is_gone_ends() -> None:
     """The session is not found as soon as it has ended, before its event is reported."""
     streaming = stream(READY % "fresh", of_session("agent:error", {}), stays_open=True)
     steps = [streaming, answer(200, ACCEPTED), answer(404, b'{"error":"No session"}')]
-    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(TIMEOUT):
         with pytest.raises(SessionEnded):
             [part async for part in client.agent("machine_1:session:session_1").stream("Hi")]
 
 
 async def test_a_stream_whose_connection_is_lost_ends_with_its_timeout() -> None:
     steps = [stream(READY % "fresh"), answer(200, ACCEPTED), CLOSES]
-    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(PATIENCE):
+    async with ScriptedApi(steps) as api, client_of(api) as client, asyncio.timeout(TIMEOUT):
         agent = client.agent("machine_1:session:session_1")
         with pytest.raises(AskTimeout) as caught:
             [part async for part in agent.stream("Hi", timeout=0.5)]
@@ -326,7 +326,7 @@ async def test_a_stream_whose_connection_is_lost_ends_with_its_timeout() -> None
 async def test_what_a_newer_service_streams_is_ignored() -> None:
     frames = [READY % "fresh", "event: stream:new\ndata: [1]\n\n", ": comment\n\n", event(42)]
     async with ScriptedApi([stream(*frames, stays_open=True)]) as api, client_of(api) as client:
-        async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
+        async with aclosing(client.events()) as events, asyncio.timeout(TIMEOUT):
             assert (await anext(events)).id == "evt_42"
 
 
@@ -335,7 +335,7 @@ async def test_what_a_newer_service_streams_is_ignored() -> None:
 )
 async def test_a_stream_that_is_none_is_an_unexpected_response(step: Step) -> None:
     async with ScriptedApi([step]) as api, client_of(api) as client:
-        async with aclosing(client.events()) as events, asyncio.timeout(PATIENCE):
+        async with aclosing(client.events()) as events, asyncio.timeout(TIMEOUT):
             with pytest.raises(UnexpectedResponse):
                 await anext(events)
 

@@ -15,8 +15,8 @@ import psutil
 from outrider.machine.settings import DaemonSettings
 from tests.machine.agents.acp.conftest import provider_file
 from tests.machine.agents.machine import kill_server, running_in
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.security.target import Watched
 from tests.system.up import Up
 
@@ -71,7 +71,7 @@ class MachineTarget(Watched):
     async def healthy(self) -> bool:
         """Return whether another client's question for the machine's status is answered."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self.call("GET", f"/daemons/{self.machine}/status")
         except (TimeoutError, httpx.HTTPError, AssertionError):
             return False
@@ -96,7 +96,7 @@ class MachineTarget(Watched):
             state = await self.call("GET", f"/shortcuts/{target}/status")
             return bool(state["status"] == "idle")
 
-        await eventually(is_idle, 2 * PATIENCE)
+        await eventually(is_idle, 2 * TIMEOUT)
 
     async def chat(self, target: str, query: str = "") -> Any:
         """Return the chat of a session."""
@@ -110,7 +110,7 @@ class MachineTarget(Watched):
         async def is_answered() -> bool:
             return bool((await self.chat(target))["totalMessages"] >= before + 2)
 
-        await eventually(is_answered, 2 * PATIENCE)
+        await eventually(is_answered, 2 * TIMEOUT)
         await self.idle(target)
         return str((await self.chat(target))["messages"][-1]["content"])
 

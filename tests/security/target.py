@@ -18,11 +18,11 @@ from outrider.service.accounts.principal import ALL_SCOPES
 from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine
 from tests.rig.memory import peak_rss, reset_peak_rss
-from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD, login, person
 from tests.rig.processes import Serving
 from tests.rig.site import Owner, Site
 from tests.rig.stores import Addresses
+from tests.rig.waiting import TIMEOUT
 
 MB: Final = 1_000_000
 
@@ -38,7 +38,7 @@ class Watched(ABC):
 
     @abstractmethod
     async def healthy(self) -> bool:
-        """Return whether another client is answered within `PATIENCE`."""
+        """Return whether another client is answered within `TIMEOUT`."""
 
     def rss(self) -> int:
         """Return the bytes of memory that the service has now."""
@@ -144,9 +144,9 @@ class Target(Watched):
         return self._serving.log.read_text(errors="replace")
 
     async def healthy(self) -> bool:
-        """Return whether another client's GET is answered with 200 within `PATIENCE`."""
+        """Return whether another client's GET is answered with 200 within `TIMEOUT`."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return (await self._bystander.api.get("/api/v1/daemons")).status_code == 200
         except (TimeoutError, httpx.TransportError):
             return False

@@ -5,7 +5,7 @@ import asyncio
 from sqlalchemy import ColumnElement, func, select
 
 from outrider.service.database import tables
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.security.conftest import StartTarget
 from tests.security.target import MB
 

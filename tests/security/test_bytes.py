@@ -12,8 +12,8 @@ from outrider.contract.events import EventName
 from outrider.contract.frames import Acknowledge
 from outrider.contract.ids import new_id
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import eventually
 from tests.rig.samples import as_json, session
+from tests.rig.waiting import eventually
 from tests.security.target import MB, Account, Target
 from tests.security.test_machines import stored_bytes
 from tests.service.webhooks.events import agent_event

@@ -23,7 +23,7 @@ from tests.security.attacks import (
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds for what takes the service 20: a head, or a body without progress."""
 
 
@@ -41,7 +41,7 @@ async def until_ended(reader: asyncio.StreamReader) -> bytes:
     """Return what comes until the service ends the connection."""
     data = b""
     with suppress(ConnectionError):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while part := await reader.read(65536):
                 data += part
     return data

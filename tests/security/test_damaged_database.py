@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.rig.patience import eventually
 from tests.rig.processes import environment, outrider
 from tests.rig.stores import damage_table
+from tests.rig.waiting import eventually
 from tests.security.target import Target
 
 

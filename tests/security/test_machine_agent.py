@@ -18,7 +18,7 @@ from tests.machine.agents.cli.transcripts.records import KINDS
 from tests.machine.agents.machine import running_in
 from tests.machine.redaction.corpus import secrets
 from tests.machine.system.test_confined_directory import ONLY_LINUX, swapping
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.security.machine_target import MachineTarget, machine_target
 from tests.security.target import MB
 
@@ -95,7 +95,7 @@ async def test_b10_a_record_of_20_000_orphans_and_a_message_of_60_mb(tmp_path: P
             async def is_read() -> bool:
                 return bool((await target.chat(agent, "?limit=1"))["totalMessages"] == messages)
 
-            await eventually(is_read, 2 * PATIENCE)
+            await eventually(is_read, 2 * TIMEOUT)
             return await target.chat(agent, "?limit=1")
 
         async with target.grows_at_most(400 * MB):

@@ -6,8 +6,8 @@ from typing import Any
 from outrider.contract.events import EventName
 from outrider.contract.frames import Acknowledge
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
 from tests.rig.samples import ACCEPTED, CHAT, LAUNCHED, STATE, STOPPED, as_json, session
+from tests.rig.waiting import eventually
 from tests.security.target import Target
 from tests.service.webhooks.events import agent_event
 

@@ -10,8 +10,8 @@ from websockets.exceptions import ConnectionClosed
 from outrider.contract.limits import MAX_STATE_BYTES
 from tests.rig.machine import ScriptedMachine, closing, socket
 from tests.rig.machine import hello as greeting
-from tests.rig.patience import PATIENCE
 from tests.rig.samples import as_json, session
+from tests.rig.waiting import TIMEOUT
 from tests.security.target import MB, Target
 from tests.service.webhooks.events import agent_event
 
@@ -34,7 +34,7 @@ async def refused(target: Target, token: str, message: str) -> tuple[int, str]:
     async with socket(target.gateway, token) as connection:
         await connection.send(message)
         with pytest.raises(ConnectionClosed) as end:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await connection.recv()
     return closing(end.value)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.rig.patience import PATIENCE
 from tests.rig.stores import PostgreSQL
+from tests.rig.waiting import TIMEOUT
 from tests.security.conftest import StartTarget
 from tests.security.target import MB, Target
 
@@ -28,7 +28,7 @@ async def test_a_peak_is_seen_after_the_memory_was_given_back(target: Target) ->
 
 async def test_a_service_that_does_not_answer_is_not_healthy(target: Target) -> None:
     target.process.kill()
-    target.process.wait(PATIENCE)
+    target.process.wait(TIMEOUT)
     assert not await target.healthy()
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from tests.servers.server import PATIENCE, Identity, Server, ServerError, program
+from tests.servers.server import TIMEOUT, Identity, Server, ServerError, program
 
 _USER: Final = "outrider"
 
@@ -57,7 +57,7 @@ class Postgres(Server):
         """Start the server; the first time on an empty cluster.
 
         Raises:
-            ServerError: it cannot make its cluster, or is not ready within `PATIENCE`.
+            ServerError: it cannot make its cluster, or is not ready within `TIMEOUT`.
         """
         if not self._data.exists():
             arguments = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
@@ -106,7 +106,7 @@ class Postgres(Server):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, Self
 
-from tests.servers.server import PATIENCE, Server, free_port, program, until
+from tests.servers.server import TIMEOUT, Server, free_port, program, until
 
 _DATABASES: Final = 10_000
 
@@ -77,7 +77,7 @@ class RedisCluster:
                 ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 check=True,
             )
             until(lambda: all(map(_agrees, self._servers)))
@@ -99,7 +99,7 @@ def _agrees(server: Redis) -> bool:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=True,
     ).stdout
     return "cluster_state:ok" in info and "cluster_known_nodes:3" in info

@@ -22,7 +22,7 @@ import psutil
 
 from outrider.contract.errors import OutriderError
 
-PATIENCE: Final = 30.0
+TIMEOUT: Final = 30.0
 """Seconds within which a server has to start, and to stop."""
 
 # Below the ports that the system hands out, so that nothing takes a server's while it is down.
@@ -103,7 +103,7 @@ class Server(ABC):
         """Start the server, or start it again with the data that it had.
 
         Raises:
-            ServerError: it is not ready within `PATIENCE`.
+            ServerError: it is not ready within `TIMEOUT`.
         """
         log = self.directory / "log"
         with log.open("ab") as output:
@@ -131,12 +131,12 @@ class Server(ABC):
             raise ServerError(f"{self.name} does not start:\n{log.read_text()[-2000:]}")
 
     def stop(self) -> None:
-        """Stop the server as its operator would; killed where it does not within `PATIENCE`."""
+        """Stop the server as its operator would; killed where it does not within `TIMEOUT`."""
         if self._process is not None:
             self.thaw()
             with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
                 self._process.send_signal(self.stop_signal)
-                self._process.wait(PATIENCE)
+                self._process.wait(TIMEOUT)
             self.kill()
 
     def kill(self) -> None:
@@ -150,7 +150,7 @@ class Server(ABC):
             for process in family:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
             self._process = None
             # Nobody but init can wait for the children; they hold the data until they are gone.
             until(lambda: not any(map(_lives, family)))
@@ -230,8 +230,8 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Wait until a condition holds; tell whether it did within `PATIENCE`."""
-    end = time.monotonic() + PATIENCE
+    """Wait until a condition holds; tell whether it did within `TIMEOUT`."""
+    end = time.monotonic() + TIMEOUT
     while True:
         before = time.monotonic()
         if condition():

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program, environment
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -44,7 +44,7 @@ async def loaded(data_dir: Path) -> set[str]:
     env = environment(data_dir, port="0")
     async with Program("-c", PROGRAM, env=env) as program:
         url = (await program.next_line()).rpartition(" ")[2]
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT) as client:
             assert (await client.get("/readyz")).is_success
             assert (await client.get("/api/v1/daemons")).status_code == 401
         program.signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from outrider.service.periodic import WriteBehind
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,7 +64,7 @@ async def test_a_value_that_comes_during_a_flush_that_is_cancelled_wins() -> Non
     buffer.put("a", 1)
     buffer.put("b", 2)
     flushing = asyncio.create_task(buffer.flush())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await store.entered.wait()
     buffer.put("a", 9)
     flushing.cancel()
@@ -81,13 +81,13 @@ async def test_a_flush_waits_for_one_that_has_begun() -> None:
     buffer = WriteBehind(store, "test")
     buffer.put("a", 1)
     first = asyncio.create_task(buffer.flush())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await store.entered.wait()
     second = asyncio.create_task(buffer.flush())
     _, pending = await asyncio.wait({second}, timeout=0)
     assert pending == {second}
     store.is_open.set()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await second == {}
         assert store.batches == [{"a": 1}]
         assert await first == {"a": 1}

@@ -21,10 +21,10 @@ from outrider.service.settings import Settings
 from tests.conftest import running
 from tests.rig import previous_release as previous
 from tests.rig.machine import socket
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import login
 from tests.rig.site import Owner, Site
 from tests.rig.stores import Store
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,7 +63,7 @@ def rows(connection: Connection) -> dict[str, int]:
 
 async def answer(connection: ClientConnection, kind: str) -> dict[str, object]:
     """Return the service's next frame of a kind."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             frame: dict[str, object] = json.loads(await connection.recv())
             if frame["type"] == kind:

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from tests.machine.agents.acp.conftest import provider_file
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.receiver import ReceivedRequest, receiving
 from tests.system.up import Up
 
@@ -73,7 +73,7 @@ class Agent:
         """Return the account's audit, as the user that `outrider up` has made sees it."""
         headers = {"Authorization": f"Bearer {await self.token()}"}
         async with httpx.AsyncClient(
-            base_url=self.up.url, headers=headers, timeout=PATIENCE
+            base_url=self.up.url, headers=headers, timeout=TIMEOUT
         ) as page:
             answer = (await page.get("/api/v1/audit")).raise_for_status()
         records: list[dict[str, Any]] = answer.json()["records"]
@@ -323,7 +323,7 @@ async def test_events_of_an_acp_agent_reach_a_webhook(agent: Agent) -> None:
     async with receiving() as receiver:
         headers = {"Authorization": f"Bearer {await agent.token()}"}
         body = {"url": receiver.url, "events": ["*"]}
-        async with httpx.AsyncClient(base_url=up.url, headers=headers, timeout=PATIENCE) as page:
+        async with httpx.AsyncClient(base_url=up.url, headers=headers, timeout=TIMEOUT) as page:
             (await page.post("/api/v1/webhooks", json=body)).raise_for_status()
 
         def is_of(one: ReceivedRequest) -> bool:  # an event of the test before may still come

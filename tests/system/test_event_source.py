@@ -7,8 +7,8 @@ import pytest
 from outrider.contract.frames import Event
 from tests.conftest import StartSite
 from tests.rig.browser import page_at
-from tests.rig.patience import eventually
 from tests.rig.people import person
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import agent_event
 
 pytestmark = [

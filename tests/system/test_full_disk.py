@@ -19,11 +19,11 @@ import pytest_asyncio
 
 from outrider.service.settings import Settings
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
 from tests.rig.people import V1, dashboard, person
 from tests.rig.processes import Serving
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 

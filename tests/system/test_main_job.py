@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.machine.agents.machine import StubModel, running_in
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.system.up import Up
 
 pytestmark = pytest.mark.timeout(240)

@@ -16,9 +16,9 @@ import pytest_asyncio
 from mcp import Client, StdioServerParameters, stdio_client
 
 from tests.rig.mcp import error_of, mcp_client, result_of
-from tests.rig.patience import eventually
 from tests.rig.processes import environment, outrider
 from tests.rig.stores import SQLite
+from tests.rig.waiting import eventually
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

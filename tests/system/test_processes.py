@@ -17,9 +17,9 @@ import pytest_asyncio
 from tests.rig.errors import assert_error
 from tests.rig.installation import Installation
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import environment, outrider
 from tests.rig.stores import Store
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
@@ -149,7 +149,7 @@ async def test_the_service_stops_in_time_with_a_frozen_machine(installation: Ins
 
         await eventually(all_begun)
         service.signal(signal.SIGTERM)
-        assert await service.ends(PATIENCE) == 0
+        assert await service.ends(TIMEOUT) == 0
         assert_error(await request, 503)
         await asyncio.wait(flood)
         assert all(request.exception() is None for request in flood)

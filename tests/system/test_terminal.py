@@ -10,10 +10,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import environment
 from tests.rig.sockets import resize
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT
 from tests.system.up import Up
 
 SHELL = """
@@ -41,7 +41,7 @@ async def terminal(up: Up, target: str, query: str = "") -> AsyncIterator[Client
         f"ws{up.url.removeprefix('http')}/api/v1/shortcuts/{target}/terminal{query}",
         additional_headers={"Authorization": f"Bearer {up.key}"},
         proxy=None,
-        open_timeout=PATIENCE,
+        open_timeout=TIMEOUT,
     ) as socket:
         yield socket
 
@@ -49,7 +49,7 @@ async def terminal(up: Up, target: str, query: str = "") -> AsyncIterator[Client
 async def shows(socket: ClientConnection, text: bytes) -> None:
     """Read until the terminal shows a text."""
     shown = b""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while text not in shown:
             message = await socket.recv()
             assert isinstance(message, bytes), message

@@ -14,10 +14,10 @@ from outrider.machine.settings import Connection, DaemonSettings
 from outrider.tracing import MACHINE_AGENT, SERVICE
 from tests.conftest import settings
 from tests.machine.agents.machine import kill_server
-from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
 from tests.rig.spans import TRACE_ID, Collector, ExportedSpan, collecting, export_to, exporting
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,7 +71,7 @@ async def traced(tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite) -> As
                 run_daemon(daemon, stop, lambda _: connected.set(), tracing=machine)
             )
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await connected.wait()
                 target = await _launched(owner, daemon, folder / "home" / "project")
                 yield Traced(collector, owner, target)
@@ -80,7 +80,7 @@ async def traced(tmp_path_factory: pytest.TempPathFactory, sqlite: SQLite) -> As
                 assert (await owner.api.post(path, json={"type": "demo"})).status_code == 200
             finally:
                 stop.set()
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await running
                 await site.close()
                 kill_server(daemon.tmux_socket)

@@ -22,10 +22,10 @@ from outrider.cli.up import up as start
 from outrider.machine.settings import DaemonSettings
 from outrider.service.settings import Settings
 from tests.conftest import early_in_a_window
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import PAGE_SECRET
-from tests.rig.processes import PROCESS_PATIENCE, Program, TerminalProgram, environment, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, Program, TerminalProgram, environment, outrider
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.system.up import Up
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,7 +68,7 @@ async def opens_signed_in(up: Up, greeting: str) -> None:
     link = urlsplit(next(line for line in greeting.splitlines() if "/login#once=" in line))
     assert f"{link.scheme}://{link.netloc}{link.path}" == f"{up.url}/login"
     body = {"token": link.fragment.removeprefix("once=")}
-    async with httpx.AsyncClient(base_url=up.url, timeout=PATIENCE) as browser:
+    async with httpx.AsyncClient(base_url=up.url, timeout=TIMEOUT) as browser:
         browser.headers["X-Outrider-Page-Secret"] = PAGE_SECRET
         first = await browser.post("/api/v1/auth/link", json=body)
         assert first.status_code == 200, first.text
@@ -112,7 +112,7 @@ async def test_without_its_file_the_account_gets_the_password_that_is_printed(
         assert login != before
         _, email, password = login.split()
         body = {"email": email, "password": password}
-        async with httpx.AsyncClient(base_url=up.url, timeout=PATIENCE) as browser:
+        async with httpx.AsyncClient(base_url=up.url, timeout=TIMEOUT) as browser:
             answer = await browser.post("/api/v1/auth/login", json=body)
         assert answer.status_code == 200, answer.text
         up.signal(signal.SIGINT)
@@ -128,10 +128,10 @@ async def test_up_on_a_terminal_opens_the_dashboard_signed_in(
     opener.chmod(0o755)
     env |= {"PATH": f"{opener.parent}:{env['PATH']}", "DISPLAY": ":99"}
     async with TerminalProgram("-m", "outrider", "up", env=env) as up:
-        await eventually(seen.exists, PROCESS_PATIENCE)
+        await eventually(seen.exists, PROCESS_TIMEOUT)
         found = re.search(r'url=(http\S+)/login#once=([^"]+)"', seen.read_text())
         assert found, seen.read_text()
-        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as browser:
+        async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as browser:
             answer = await browser.post(f"{found[1]}/api/v1/auth/link", json={"token": found[2]})
             assert answer.status_code == 200, answer.text
         up.signal(signal.SIGINT)
@@ -164,7 +164,7 @@ def _after_running(command: str, path: str) -> str:
         env={"PATH": path},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=True,
     ).stdout.strip()
 
@@ -186,7 +186,7 @@ async def test_the_printed_commands_ask_the_demo_agent(env: dict[str, str]) -> N
             env=env | {"PATH": path},
             capture_output=True,
             text=True,
-            timeout=2 * PROCESS_PATIENCE,
+            timeout=2 * PROCESS_TIMEOUT,
             check=False,
         )
         assert said.returncode == 0, said.stderr
@@ -201,7 +201,7 @@ async def test_output_that_is_stored_has_no_secrets(env: dict[str, str], tmp_pat
         "os.execv(sys.executable, [sys.executable, '-m', 'outrider', 'up'])\n"
     )
     async with Program("-c", to_file, env=env) as up:
-        await eventually(lambda: output.exists() and str(login) in output.read_text(), PATIENCE)
+        await eventually(lambda: output.exists() and str(login) in output.read_text(), TIMEOUT)
         up.signal(signal.SIGINT)
         assert await up.ends() == 0
     key = re.search(r"API key +(ork_\w+)", login.read_text())

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import httpx
 
-from tests.rig.patience import eventually
-from tests.rig.processes import PROCESS_PATIENCE, Program
+from tests.rig.processes import PROCESS_TIMEOUT, Program
+from tests.rig.waiting import eventually
 
 
 class Up(Program):
@@ -39,7 +39,7 @@ class Up(Program):
         return "\n".join(lines)
 
     async def until(
-        self, condition: Callable[[], Awaitable[Any]], within: float = PROCESS_PATIENCE
+        self, condition: Callable[[], Awaitable[Any]], within: float = PROCESS_TIMEOUT
     ) -> Any:
         """Wait until `condition` returns something, and return that."""
         found: list[Any] = []

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from outrider.sdk import AsyncMachine
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import TerminalProgram
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -24,7 +24,7 @@ def attached(target: str, env: dict[str, str]) -> TerminalProgram:
 async def detach(terminal: TerminalProgram) -> None:
     """Press Ctrl-], and wait for the end."""
     terminal.types("\x1d")
-    assert await terminal.ends(PATIENCE) == 0
+    assert await terminal.ends(TIMEOUT) == 0
     await terminal.shows(b"Detached")
 
 

@@ -8,8 +8,8 @@ import pytest
 from outrider.cli.client.event_commands import Forwarder
 from outrider.cli.client.output import UsageError
 from outrider.sdk import AsyncAgent, Event, webhooks
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import Program
+from tests.rig.waiting import TIMEOUT
 from tests.sdk.scripted_api import CLOSES, ScriptedApi, answer
 
 BODY = '{"id":"evt_1","event":"agent:error","timestamp":1,"payload":{"chatTitle":"Grüße"}}'
@@ -46,7 +46,7 @@ async def test_json_is_one_object_a_line(env: dict[str, str], agent: AsyncAgent)
     async with Program(*command, env=env) as program:
         line = asyncio.create_task(program.next_line())
         while not line.done():  # the command may not be connected yet
-            await agent.ask("Hello", timeout=PATIENCE)
+            await agent.ask("Hello", timeout=TIMEOUT)
         event = json.loads(await line)
     assert event["event"].startswith("agent:")
     assert event["payload"]["ideType"] == "demo"

@@ -18,10 +18,10 @@ import pytest
 from outrider.contract.ids import new_id
 from outrider.sdk import AsyncAgent, AsyncMachine
 from tests.rig.command_line import CommandLine
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
 from tests.rig.processes import Outcome, Program, TerminalProgram, outrider
 from tests.rig.samples import session
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.sdk.conftest import Workplace
 from tests.sdk.scripted_api import ScriptedApi, Step, answer, stream
 
@@ -191,7 +191,7 @@ async def login(env: dict[str, str], server: str, key: str) -> Outcome:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    async with asyncio.timeout(2 * PATIENCE):
+    async with asyncio.timeout(2 * TIMEOUT):
         out, err = await process.communicate(f"{key}\n".encode())
     assert process.returncode is not None
     return Outcome(process.returncode, out.decode(), err.decode())

@@ -8,8 +8,8 @@ import pytest
 
 from outrider.cli.doctor.finding import Status
 from tests.rig.command_line import CommandLine
-from tests.rig.patience import eventually
-from tests.rig.processes import PROCESS_PATIENCE, environment, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, environment, outrider
+from tests.rig.waiting import eventually
 from tests.sdk.conftest import Workplace
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,7 +48,7 @@ async def test_beside_a_service_and_a_machine_every_check_is_ok(
         bodies.append(body)
         return bool(body["ok"])
 
-    await eventually(is_well, PROCESS_PATIENCE)
+    await eventually(is_well, PROCESS_TIMEOUT)
     body = bodies[-1]
     checks = {check["name"]: check for check in body["checks"]}
     for name in ("tmux", "port", "service", "clock", "key", "versions", "machine"):

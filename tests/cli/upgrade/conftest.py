@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.cli.client.conftest import env  # noqa: F401
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.sdk.conftest import workplace  # noqa: F401
 
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -63,4 +63,4 @@ def index() -> Iterator[Index]:
     index.ended.set()
     index.server.shutdown()
     index.server.server_close()
-    serving.join(PATIENCE)
+    serving.join(TIMEOUT)

@@ -11,8 +11,8 @@ from outrider import __version__
 from outrider.cli.main import app
 from outrider.cli.upgrade.installation import Installer
 from tests.cli.upgrade.conftest import Index
-from tests.rig.patience import eventually
-from tests.rig.processes import PROCESS_PATIENCE, outrider
+from tests.rig.processes import PROCESS_TIMEOUT, outrider
+from tests.rig.waiting import eventually
 from tests.sdk.conftest import Workplace
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "upgrade.md").read_text()
@@ -101,7 +101,7 @@ async def test_the_versions_of_the_service_and_its_machines_are_compared(
         answers.append(body["sides"])
         return body["sidesProblem"] is None
 
-    await eventually(has_answered, PROCESS_PATIENCE)
+    await eventually(has_answered, PROCESS_TIMEOUT)
     assert answers[-1] == [
         {"name": f"the service {workplace.site.url}", "version": __version__},
         {"name": "the machine agent of laptop", "version": __version__},

@@ -46,7 +46,7 @@ from tests.machine.agents.kind import AgentKind
 ROOT = Path(__file__).parents[3]
 STUB = ROOT / "tests" / "stub_llm" / "stub_llm.py"
 DAEMON = "machine_00000000000000000000000000"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds within which anything happens, however busy the machine is."""
 
 
@@ -318,7 +318,7 @@ def pane_pid(socket: str, window: str) -> int:
 
 
 async def until(
-    condition: Callable[[], bool], seconds: float = PATIENCE, why: Callable[[], str] = lambda: ""
+    condition: Callable[[], bool], seconds: float = TIMEOUT, why: Callable[[], str] = lambda: ""
 ) -> None:
     """Wait until `condition` holds; fail after `seconds`."""
     deadline = time.monotonic() + seconds

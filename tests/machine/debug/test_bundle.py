@@ -19,7 +19,7 @@ from outrider.machine.debug.bundle import MAX_WAITING
 from outrider.machine.redaction.redactor import Redactor
 from tests.machine.debug.conftest import Bench, said
 from tests.machine.redaction.corpus import secrets
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 CORPUS = secrets()
 

@@ -35,7 +35,7 @@ from tests.machine.agents.machine import kill_server
 from tests.machine.conftest import eventually
 from tests.machine.linked_machine import TOKEN, Machine, connected, status_query
 from tests.machine.scripted_service import Peer, ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.servers.server import free_port
 
 # Hello
@@ -308,7 +308,7 @@ async def test_it_stops_at_once_in_every_state(
         await asyncio.sleep(0)
     machine.stop.set()
     assert machine.running is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await machine.running
 
 

@@ -20,7 +20,7 @@ from tests.contract import strategies
 from tests.contract.wire import Message, from_service
 from tests.machine.linked_machine import Machine, status_query
 from tests.machine.scripted_service import ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.fuzz
 
@@ -54,7 +54,7 @@ async def test_whatever_a_service_says(
                 await peer.welcome()
             for message in messages:
                 await peer.socket.send(message)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await (await peer.socket.ping())
         peer.socket.transport.abort()
         while not await answers(service, machine.running):

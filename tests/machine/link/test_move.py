@@ -20,7 +20,7 @@ from tests.contract.link.memory_log import agent_event, session
 from tests.machine.conftest import eventually
 from tests.machine.linked_machine import Machine, connected, status_query
 from tests.machine.scripted_service import Peer, ScriptedService
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 GOODBYE = Goodbye(reason="The service is stopping", reconnect_ms=8000)
 
@@ -214,5 +214,5 @@ async def test_it_stops_at_once_in_the_midst_of_a_move(
     await current.hear(Goodbye)
     assert await older.closed() == CloseCode.GOING_AWAY
     assert machine.running is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await machine.running

@@ -17,8 +17,8 @@ import uvloop
 from outrider.machine.system.child import run as run_program
 from outrider.machine.system.child import start
 from outrider.machine.system.processes import ProcessGroup
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import is_alive
+from tests.rig.waiting import TIMEOUT, eventually
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -45,7 +45,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def run(main: Callable[[], Awaitable[None]]) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(2 * PATIENCE):
+            async with asyncio.timeout(2 * TIMEOUT):
                 first = await start(["true"], stdout=PIPE)  # libuv keeps a file open from here on
                 await first.output()
                 first.close()
@@ -139,8 +139,8 @@ def test_it_has_ended_whatever_it_left_running(run: Run) -> None:
 def test_a_program_that_is_run_to_its_end(run: Run) -> None:
     async def main() -> None:
         script = ["sh", "-c", "cat; echo $0 >&2; exit 3", "error"]
-        assert await run_program(script, seconds=PATIENCE, stdin=b"in ") == (3, b"in ")
-        with_errors = await run_program(script, seconds=PATIENCE, stderr=STDOUT)
+        assert await run_program(script, seconds=TIMEOUT, stdin=b"in ") == (3, b"in ")
+        with_errors = await run_program(script, seconds=TIMEOUT, stderr=STDOUT)
         assert with_errors == (3, b"error\n")
 
     run(main)
@@ -149,7 +149,7 @@ def test_a_program_that_is_run_to_its_end(run: Run) -> None:
 def test_a_program_that_does_not_read_its_input(run: Run) -> None:
     async def main() -> None:
         unread = b"x" * 1_000_000
-        assert await run_program(["true"], seconds=PATIENCE, stdin=unread) == (0, b"")
+        assert await run_program(["true"], seconds=TIMEOUT, stdin=unread) == (0, b"")
 
     run(main)
 
@@ -160,7 +160,7 @@ def test_a_program_that_does_not_end_is_ended_with_what_it_started(
 ) -> None:
     async def main() -> None:
         script = f"sleep 1000 & echo $! > {tmp_path}/started; mv {tmp_path}/started {tmp_path}/pid"
-        limit = PATIENCE if is_cancelled else 0.5
+        limit = TIMEOUT if is_cancelled else 0.5
         task = asyncio.create_task(run_program(["sh", "-c", f"{script}; wait"], seconds=limit))
         if is_cancelled:
             await eventually((tmp_path / "pid").exists)
@@ -180,7 +180,7 @@ def test_a_program_is_ended_though_its_end_is_cancelled_too(run: Run, tmp_path: 
 
     async def main() -> None:
         script = f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 1000"
-        task = asyncio.create_task(run_program(["sh", "-c", script], seconds=PATIENCE))
+        task = asyncio.create_task(run_program(["sh", "-c", script], seconds=TIMEOUT))
         await eventually(started.exists)
         task.cancel()
         await asyncio.sleep(0)  # it is being ended

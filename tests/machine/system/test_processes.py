@@ -11,7 +11,7 @@ import pytest
 
 from outrider.machine.system.processes import Killer, ProcessGroup
 from tests.machine.conftest import eventually
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 GROUPS = 60
 
@@ -69,7 +69,7 @@ async def test_many_groups_are_killed_with_few_looks_at_the_process_table(
     killer = Killer()
     await asyncio.gather(*(killer.kill(group) for group in groups))
     await eventually(lambda: not any(map(is_alive, everything)))
-    assert all(process.wait(PATIENCE) == -9 for process in sleepers)
+    assert all(process.wait(TIMEOUT) == -9 for process in sleepers)
     assert threading.get_ident() not in looks, "the event loop looked at the process table"
     assert len(looks) < GROUPS / 4
 
@@ -94,7 +94,7 @@ async def test_a_number_that_is_another_processs_now_is_left_alone() -> None:
         await ProcessGroup(other.pid, None).kill()
         assert other.poll() is None
         await ProcessGroup.of(other.pid).kill()
-        assert other.wait(PATIENCE) == -9
+        assert other.wait(TIMEOUT) == -9
     finally:
         other.kill()
         other.communicate()
@@ -140,7 +140,7 @@ async def test_an_end_that_is_cancelled_kills_at_once() -> None:
     try:
         assert leader.stdout is not None
         leader.stdout.readline()
-        ending = asyncio.create_task(ProcessGroup.of(leader.pid).end(PATIENCE))
+        ending = asyncio.create_task(ProcessGroup.of(leader.pid).end(TIMEOUT))
         await asyncio.sleep(0)  # it looks for the members
         ending.cancel()
         await asyncio.wait({ending})

@@ -24,7 +24,7 @@ from outrider.machine.agents.pane import Pane
 from outrider.machine.terminals.live import LiveTerminals, OpenableWindow
 from outrider.machine.tmux.server import Tmux
 from tests.machine.agents.machine import kill_server
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 RAW_READER = """
 import os, sys, tty

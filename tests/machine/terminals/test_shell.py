@@ -18,7 +18,7 @@ from outrider.machine.terminals.terminal import Terminals
 from outrider.machine.tmux.server import PaneSnapshot, Tmux
 from tests.machine.agents.machine import kill_server
 from tests.machine.conftest import eventually
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 NAME = "build"
 
@@ -53,7 +53,7 @@ class Desk:
 
         await eventually(is_shown, f"{text!r} is not shown")
 
-    async def run(self, command: str, within: float = PATIENCE) -> TerminalOutput:
+    async def run(self, command: str, within: float = TIMEOUT) -> TerminalOutput:
         deadline = asyncio.get_running_loop().time() + within
         return await self.terminals.run(Terminal(command=command, name=NAME), deadline)
 
@@ -202,7 +202,7 @@ async def test_its_end_is_not_waited_for_without_a_bound(desk: Desk) -> None:
         await shell.start()
         window = shell.window
         assert window is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await shell.close()
         assert shell.ended
         assert await _is_gone(desk.tmux, window)

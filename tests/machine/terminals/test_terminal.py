@@ -16,8 +16,8 @@ from outrider.machine.terminals.terminal import MAX_TERMINALS, MAX_WAITING, Term
 from outrider.machine.tmux.server import Tmux
 from tests.machine.agents.machine import kill_server
 from tests.machine.conftest import eventually
-from tests.rig.patience import PATIENCE
 from tests.rig.processes import is_alive
+from tests.rig.waiting import TIMEOUT
 
 
 class Prompt:
@@ -49,7 +49,7 @@ class Prompt:
         command: str,
         name: str | None = None,
         cwd: str | None = None,
-        within: float = PATIENCE,
+        within: float = TIMEOUT,
     ) -> TerminalOutput:
         deadline = asyncio.get_running_loop().time() + within
         request = Terminal(command=command, name=name, cwd=cwd)

@@ -21,7 +21,7 @@ from outrider.machine.tmux.control import TmuxError, TmuxGone
 from outrider.machine.tmux.server import MAX_TITLE, Tmux
 from tests.machine.agents.kind import AgentKind
 from tests.machine.agents.machine import Agent, Machine, kill_server, machine, until
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 RUNS = "#(cd;touch ran)"
 """A format that runs a command in HOME, where tmux expands it."""
@@ -320,7 +320,7 @@ async def test_a_client_whose_connecting_was_cancelled_is_replaced(
     tmux.subscribe(pane, changed.set)
     os.kill(pane.pid, signal.SIGKILL)
     has_ended = False
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not has_ended:
             await changed.wait()  # before a snapshot, which would notice the end by itself
             changed.clear()
@@ -333,7 +333,7 @@ async def test_how_a_program_has_ended(tmux: Tmux, end: str, status: int) -> Non
     changed = asyncio.Event()
     tmux.subscribe(pane, changed.set)
     await tmux.press(pane, ["Enter"])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not (snapshot := await tmux.snapshot(pane)).ended:
             await changed.wait()
             changed.clear()
@@ -383,7 +383,7 @@ async def test_a_window_whose_opening_is_cancelled_is_closed(
 async def test_a_program_that_has_ended_makes_tmux_reap_its_children(tmux: Tmux) -> None:
     """It may have missed the signal: then no hook of the window would run."""
     await tmux.open("brief", ["true"])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while "run-shell -b true" not in "\n".join(await tmux.run("show-messages")):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert await tmux.run("display-message", "-p", "in step") == ["in step"]

@@ -8,7 +8,7 @@ import pytest
 from outrider.contract.commands import ChangedFile, Changes
 from outrider.machine.workspace.workspaces import Workspaces
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.fixture
 def workspaces() -> Workspaces:
-    return Workspaces(seconds=PATIENCE)
+    return Workspaces(seconds=TIMEOUT)
 
 
 @pytest.fixture

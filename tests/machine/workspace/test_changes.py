@@ -12,7 +12,7 @@ from outrider.machine.workspace.changes import MAX_PATCH, listed_changes
 from outrider.machine.workspace.workspaces import Workspaces
 from tests.machine.workspace.conftest import by_path
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 async def refused(workspaces: Workspaces, path: Path, base: str | None = None) -> ApiError:
@@ -245,7 +245,7 @@ class TestBase:
 class TestBounds:
     @pytest.fixture
     def few(self) -> Workspaces:
-        return Workspaces(PATIENCE, max_files=20)
+        return Workspaces(TIMEOUT, max_files=20)
 
     async def test_many_untracked_files(self, repo: Repo, few: Workspaces) -> None:
         for number in range(25):

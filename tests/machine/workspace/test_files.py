@@ -11,7 +11,7 @@ from outrider.contract.errors import ApiError
 from outrider.machine.workspace.files import MAX_TEXT
 from outrider.machine.workspace.workspaces import Workspaces
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 async def read(workspaces: Workspaces, path: Path, inner: str) -> FileContents:
@@ -81,7 +81,7 @@ class TestDirectories:
     async def test_a_directory_of_many(self, repo: Repo) -> None:
         for number in range(12):
             repo.write(f"many/{number:05}", "")
-        found = await listed(Workspaces(PATIENCE, max_files=10), repo.path, "many")
+        found = await listed(Workspaces(TIMEOUT, max_files=10), repo.path, "many")
         assert (len(found.entries), found.truncated) == (10, True)
         assert found.entries[0].name == "00000"
 

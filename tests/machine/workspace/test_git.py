@@ -14,7 +14,7 @@ from outrider.contract.errors import ApiError
 from outrider.machine.workspace.workspaces import Workspaces
 from outrider.machine.workspace.worktrees import Worktrees
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 HOOKS = (
     "post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-auto-gc",
@@ -154,7 +154,7 @@ async def test_nothing_of_the_repository_is_run(hostile: Hostile, workspaces: Wo
 
 
 async def test_nothing_of_the_repository_is_run_for_a_worktree(hostile: Hostile) -> None:
-    worktrees = Worktrees(seconds=PATIENCE)
+    worktrees = Worktrees(seconds=TIMEOUT)
     request = NewWorktree(branch="topic/one")
     made = await worktrees.open(str(hostile.repo.path), request)
     assert (made.top / "text").read_text() == "one\n"
@@ -177,7 +177,7 @@ async def test_nothing_of_the_repository_is_run_for_a_worktree(hostile: Hostile)
 async def test_the_name_of_an_option_is_no_branch(hostile: Hostile, name: str) -> None:
     for request in (NewWorktree(branch=name), NewWorktree(branch="other", base=name)):
         with pytest.raises(ApiError) as error:
-            await Worktrees(seconds=PATIENCE).open(str(hostile.repo.path), request)
+            await Worktrees(seconds=TIMEOUT).open(str(hostile.repo.path), request)
         assert error.value.status == 400
     assert not hostile.marks.exists()
 
@@ -304,7 +304,7 @@ class TestRepositoriesThatLeadElsewhere:
         own = repository(session / "own")
         own.commit(file="x\n")
         own.git("config", "core.worktree", str(private.path))
-        worktrees = Worktrees(seconds=PATIENCE)
+        worktrees = Worktrees(seconds=TIMEOUT)
         made = await worktrees.open(str(own.path), NewWorktree(branch="topic"))
         assert sorted(path.name for path in made.top.iterdir()) == [".git", "file"]
         await worktrees.remove(str(made.top))

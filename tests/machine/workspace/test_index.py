@@ -11,7 +11,7 @@ from outrider.machine.workspace.workspaces import Workspaces
 from outrider.machine.workspace.worktrees import Worktrees
 from tests.machine.workspace.conftest import by_path
 from tests.machine.workspace.repositories import Repo, write_index
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 FORBIDDEN = [
     b"../secret",
@@ -98,7 +98,7 @@ async def test_files_and_worktrees_refuse_it_too(
     repo: Repo, workspaces: Workspaces, name: bytes
 ) -> None:
     repo.commit(**{".gitignore": "ignored\n", "ignored": "x\n"})
-    made = await Worktrees(seconds=PATIENCE).open(str(repo.path), NewWorktree(branch="topic"))
+    made = await Worktrees(seconds=TIMEOUT).open(str(repo.path), NewWorktree(branch="topic"))
     write_index(repo, [b"ignored", name])
     with pytest.raises(ApiError) as error:
         await workspaces.files(str(repo.path), None)
@@ -106,7 +106,7 @@ async def test_files_and_worktrees_refuse_it_too(
     own = repo.path / ".git" / "worktrees" / "topic"
     (repo.path / ".git" / "index").replace(own / "index")
     with pytest.raises(ApiError) as error:
-        await Worktrees(seconds=PATIENCE).changes(str(made.top))
+        await Worktrees(seconds=TIMEOUT).changes(str(made.top))
     assert "index has the name" in error.value.message
 
 

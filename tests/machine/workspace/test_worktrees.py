@@ -10,12 +10,12 @@ from outrider.contract.errors import ApiError
 from outrider.machine.workspace.workspaces import Workspaces
 from outrider.machine.workspace.worktrees import OpenedWorktree, Worktrees
 from tests.machine.workspace.repositories import Repo, repository
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 
 @pytest.fixture
 def worktrees() -> Worktrees:
-    return Worktrees(seconds=PATIENCE)
+    return Worktrees(seconds=TIMEOUT)
 
 
 async def opened(
@@ -128,7 +128,7 @@ class TestCreation:
     async def test_a_folder_for_all(self, repo: Repo, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "trees").symlink_to(tmp_path / "real")
-        made = await opened(Worktrees(tmp_path / "trees", PATIENCE), repo, "topic")
+        made = await opened(Worktrees(tmp_path / "trees", TIMEOUT), repo, "topic")
         assert made.top == tmp_path / "real/repo/topic"
 
     async def test_what_is_no_branch(self, repo: Repo, worktrees: Worktrees) -> None:

@@ -16,10 +16,10 @@ from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from outrider.service.machines.store import machines
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
 from tests.rig.people import V1, dashboard, login, person
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -16,10 +16,10 @@ from outrider.service.database.engine import Database
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import V1, dashboard, person
 from tests.rig.samples import ACCEPTED, session
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -254,7 +254,7 @@ class TestKept:
                 await later.once(**request, work=work)
             return refused.value.status == 409
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await begun.wait()
         assert await taken()
         never.set()

@@ -19,10 +19,10 @@ from outrider.service.database.engine import Database
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
 from tests.rig.people import V1, dashboard, person, sessions_of
 from tests.rig.processes import environment
 from tests.rig.site import Owner, Site, new_account
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

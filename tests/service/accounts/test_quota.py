@@ -17,10 +17,10 @@ from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from tests.conftest import StartSite
 from tests.rig.clock import Clock
-from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, calls, person
 from tests.rig.processes import Serving
 from tests.rig.site import Owner, Site, new_account
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -96,7 +96,7 @@ async def test_kill_9_loses_one_percent_at_the_most_and_admits_no_more(
                 base_url=service.url,
                 headers={"Authorization": f"Bearer {owner.key}"},
                 trust_env=False,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             ) as client,
         ):
             admitted += (await statuses(client, count=23))[200]
@@ -196,6 +196,6 @@ async def test_at_the_turn_of_the_month_nobody_waits_for_ever(
         await quota.spend(account_id)
         clock.passes(86400)
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(*(spend() for _ in range(50)))
     assert (await quota.used(account_id))[1] <= 50

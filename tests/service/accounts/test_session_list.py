@@ -17,9 +17,9 @@ from outrider.service.accounts.store import users
 from outrider.service.database import tables
 from outrider.service.http.session_cookie import COOKIE
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
 from tests.rig.people import PASSWORD, V1, dashboard, login, person
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,9 +17,9 @@ from outrider.service.agents.waiting import MAX_WAITS
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import ScriptedMachine, payload_of
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import CHAT, TURN, session
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import agent_event
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -102,11 +102,11 @@ class TestStates:
         assert machine.received_nothing()
 
     async def test_without_time_a_machine_that_hangs_is_not_waited_for(self, owner: Owner) -> None:
-        """The command timeout of 60 s is longer than the patience of the tests."""
+        """The command timeout of 60 s is longer than the tests wait."""
         machine = await owner.machine(session(id="session_1", status="generating"))
         request = owner.sends("GET", path(machine, "timeout=0&after=msg_1"))
         taken: Command = await machine.takes("read_turn")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert (await request).json() == body(
                 reason="timeout", cursor="msg_1", status="generating", messages=[]
             )
@@ -236,7 +236,7 @@ class TestErrors:
         assert (await allowed).status_code == 200
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=PATIENCE)
+        await asyncio.wait(tasks, timeout=TIMEOUT)
         await eventually(lambda: none_waits(owner))
 
 
@@ -272,7 +272,7 @@ class TestEnds:
             base_url=site.url,
             headers={"Authorization": f"Bearer {owner.key}"},
             trust_env=False,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         ) as client:
             request = asyncio.create_task(client.get(path(machine, "timeout=60&after=msg_1")))
             await reads(machine)

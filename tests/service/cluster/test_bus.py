@@ -11,8 +11,8 @@ from outrider.service.cluster.redis import Redis
 from outrider.service.cluster.redis_bus import RedisBus
 from outrider.service.cluster.redis_subscription import Message, Subscription
 from tests.rig.buses import on_redis
-from tests.rig.patience import eventually
 from tests.rig.private import private
+from tests.rig.waiting import eventually
 from tests.servers.redis import Redis as RedisServer
 from tests.servers.redis import RedisCluster
 

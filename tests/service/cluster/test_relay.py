@@ -12,7 +12,7 @@ from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, Command, Co
 from outrider.service.cluster.bus import Bus, BusDown
 from outrider.service.cluster.relay import CommandRelay
 from outrider.service.cluster.transport import MAX_RETRIED_BYTES, Transport
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 MACHINE = "machine_1"
 OTHER = "machine_2"

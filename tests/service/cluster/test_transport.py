@@ -21,7 +21,7 @@ from outrider.service.cluster.messages import (
     RelayedResult,
 )
 from outrider.service.cluster.transport import MAX_POSTED, Lifetimes, TopicSet, Transport
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio
 

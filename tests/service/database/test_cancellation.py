@@ -11,8 +11,8 @@ from outrider.contract.ids import new_id
 from outrider.service.database import tables
 from outrider.service.database.engine import Database
 from tests.conftest import settings
-from tests.rig.patience import PATIENCE
 from tests.rig.stores import Store
+from tests.rig.waiting import TIMEOUT
 
 CANCELLATIONS = 200
 
@@ -39,7 +39,7 @@ async def test_a_cancelled_transaction_is_rolled_back_and_holds_no_lock(
         task.cancel()
         await asyncio.wait({task})
         tasks.append(task)
-        async with asyncio.timeout(PATIENCE), database.begin() as connection:
+        async with asyncio.timeout(TIMEOUT), database.begin() as connection:
             accounts = await connection.scalar(select(func.count()).select_from(tables.accounts))
             users = await connection.scalar(select(func.count()).select_from(tables.users))
         assert accounts == users, "half a transaction stayed"
@@ -59,10 +59,10 @@ async def test_a_transaction_that_is_cancelled_while_another_program_writes_hold
         await asyncio.wait({task}, timeout=0.2)  # its thread waits for the lock by now
         task.cancel()
         other.execute("ROLLBACK")
-        await asyncio.wait({task}, timeout=PATIENCE)
-        async with asyncio.timeout(PATIENCE), database.begin() as connection:
+        await asyncio.wait({task}, timeout=TIMEOUT)
+        async with asyncio.timeout(TIMEOUT), database.begin() as connection:
             await connection.execute(select(tables.accounts.c.id))
-        other.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
+        other.execute(f"PRAGMA busy_timeout = {int(TIMEOUT * 1000)}")
         other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")
     await database.close()

@@ -11,7 +11,7 @@ from outrider.contract.frames import Delta
 from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.transport import MAX_POSTED, Transport
 from outrider.service.events.deltas import DeltaRelay
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -67,7 +67,7 @@ async def running(bus: Bus, name: str, **times: float) -> AsyncIterator[Node]:
     task = asyncio.create_task(node.relay.run())
     yield node
     task.cancel()
-    await asyncio.wait({task}, timeout=PATIENCE)
+    await asyncio.wait({task}, timeout=TIMEOUT)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

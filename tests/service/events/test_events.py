@@ -27,10 +27,10 @@ from tests.conftest import StartSite
 from tests.rig.errors import assert_error
 from tests.rig.event_stream import PATH, STREAM, EventStreamClient, event_stream
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import agent_event
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -112,7 +112,7 @@ async def test_resuming_gives_everything_once_and_in_order(owner: Owner) -> None
     total = 3 + 300 + 100
     seen: list[str] = []
     cursor = OLDEST
-    async with asyncio.timeout(2 * PATIENCE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(2 * TIMEOUT), asyncio.TaskGroup() as tasks:
         for machine in machines:
             tasks.create_task(writes(machine))
         tasks.create_task(other_node())
@@ -192,7 +192,7 @@ async def test_a_page_waits_for_the_first_event(owner: Owner) -> None:
     waiting = owner.sends("GET", f"{PATH}?wait=60&after={cursor}&events=agent:*")
     assert not (await asyncio.wait({waiting}, timeout=0.05))[0]
     ids = await report(machine, 1, 1)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         page = (await waiting).json()
     assert [event["id"] for event in page["events"]] == ids
     empty = await owner.api.get(PATH, params={"after": page["cursor"]})
@@ -284,7 +284,7 @@ async def test_an_event_without_a_wake_up_arrives(quick: Owner) -> None:
         cursor = (await logged(quick))[-1]["cursor"]
         waiting = quick.sends("GET", f"{PATH}?wait=60&after={cursor}")
         await store(quick, 1)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert len((await waiting).json()["events"]) == 1
 
 
@@ -334,7 +334,7 @@ async def test_a_node_that_drains_hands_its_streams_on(start_site: StartSite) ->
         end = await stream.until("stream:end")
         assert end.data["reason"] == "draining"
         assert await stream.ended()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await stop
     await site.start()
     await store(owner, 1)
@@ -575,7 +575,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(owner: Owner) -> No
     async with event_stream(owner.api) as stream:
         await stream.next()
         assert await count() == 1
-    leaving = httpx.Timeout(PATIENCE, read=0.05)
+    leaving = httpx.Timeout(TIMEOUT, read=0.05)
     with pytest.raises(httpx.ReadTimeout):
         await owner.api.get(PATH, params={"after": OLDEST, "wait": 60}, timeout=leaving)
     await eventually(is_closed)

@@ -10,7 +10,7 @@ import pytest_asyncio
 from outrider.service.cluster.bus import Bus
 from outrider.service.cluster.transport import Transport
 from outrider.service.events.feed import LiveFeed
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -21,7 +21,7 @@ async def running(bus: Bus) -> AsyncIterator[LiveFeed]:
     task = asyncio.create_task(feed.run())
     yield feed
     task.cancel()
-    await asyncio.wait({task}, timeout=PATIENCE)
+    await asyncio.wait({task}, timeout=TIMEOUT)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -35,10 +35,10 @@ async def nodes() -> AsyncIterator[tuple[LiveFeed, LiveFeed]]:
 async def test_every_node_is_woken(nodes: tuple[LiveFeed, LiveFeed]) -> None:
     first, other = nodes
     with first.subscribe("a") as here, other.subscribe("a") as there:
-        assert await there.changed(PATIENCE)  # the channel is subscribed
+        assert await there.changed(TIMEOUT)  # the channel is subscribed
         first.stored("a")
-        assert await there.changed(PATIENCE)
-        assert await here.changed(PATIENCE)
+        assert await there.changed(TIMEOUT)
+        assert await here.changed(TIMEOUT)
 
 
 async def test_only_the_subscribers_of_the_account_are_woken(
@@ -46,10 +46,10 @@ async def test_only_the_subscribers_of_the_account_are_woken(
 ) -> None:
     first, other = nodes
     with other.subscribe("mine") as mine, other.subscribe("theirs") as theirs:
-        assert await mine.changed(PATIENCE)
-        assert await theirs.changed(PATIENCE)
+        assert await mine.changed(TIMEOUT)
+        assert await theirs.changed(TIMEOUT)
         first.stored("mine")
-        assert await mine.changed(PATIENCE)
+        assert await mine.changed(TIMEOUT)
         assert not await theirs.changed(0)
 
 
@@ -59,10 +59,10 @@ async def test_what_was_stored_before_the_wait_ends_it_at_once() -> None:
         assert not await subscription.changed(0)
         feed.stored("a")
         feed.stored("a")
-        assert await subscription.changed(PATIENCE)
+        assert await subscription.changed(TIMEOUT)
         assert not await subscription.changed(0)
         feed.wake_all()
-        assert await subscription.changed(PATIENCE)
+        assert await subscription.changed(TIMEOUT)
 
 
 async def test_a_node_without_listeners_is_not_sent_anything() -> None:

@@ -15,7 +15,7 @@ from outrider.service.events.feed import LiveFeed
 from outrider.service.events.log import Event
 from outrider.service.events.pages import Pages
 from outrider.service.events.selection import AGENT_KINDS, MACHINE_KINDS, Selection
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -49,5 +49,5 @@ async def test_a_node_that_drains_answers_those_who_wait(database: Database) -> 
     )
     await asyncio.sleep(0)
     feed.drain()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await reading == ([], 1, "ok")

@@ -11,8 +11,8 @@ from outrider.service.accounts.principal import ALL_SCOPES, Principal
 from outrider.service.accounts.revocation import Credential
 from outrider.service.cluster.redis import Redis
 from outrider.service.events.stream_limit import StreamLimit
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.redis import Redis as RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,7 +44,7 @@ class Node(StreamLimit):
 
     async def dies(self) -> None:
         self.task.cancel()
-        await asyncio.wait({self.task}, timeout=PATIENCE)
+        await asyncio.wait({self.task}, timeout=TIMEOUT)
 
 
 @asynccontextmanager

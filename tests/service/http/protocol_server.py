@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from outrider.service.http.http_protocol import MAX_UNREAD_BYTES, Timeouts, http_protocol
 from outrider.service.http.websocket import WebSocket
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 MAX_MESSAGE = 1000
 """The default limit of a message in bytes."""
@@ -47,7 +47,7 @@ class Connection:
 
     async def status(self) -> int:
         """Return the status of the next response, which is read to its end."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
             await self.reader.readexactly(length)
@@ -56,7 +56,7 @@ class Connection:
     async def is_dropped(self) -> bool:
         """Wait until the server has ended the connection; return whether it sent nothing before."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return await self.reader.read() == b""
         except ConnectionError:
             return True
@@ -110,7 +110,7 @@ async def serving(
         log_config=None,
         **{
             # A connection waits while others send 40 MB, for seconds where the machine is busy.
-            "timeout_keep_alive": int(2 * PATIENCE),
+            "timeout_keep_alive": int(2 * TIMEOUT),
             **settings,
         },
     )

@@ -13,9 +13,9 @@ import pytest
 
 from outrider.contract.resources import DaemonStatus
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -158,7 +158,7 @@ async def raw_answer(owner: Owner, site: Site, headers: str, body: bytes = b"") 
         f"Authorization: Bearer {owner.key}\r\n{headers}\r\n".encode()
     )
     writer.write(body)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         line = await reader.readline()
     writer.close()
     return line
@@ -200,7 +200,7 @@ async def test_invalid_http_is_refused_with_an_error_body(
     address = urlparse(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(sent.encode())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         answer = await reader.read()
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")

@@ -13,8 +13,8 @@ from outrider.service.http.hosts import host_name
 from outrider.service.settings import Settings
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -49,7 +49,7 @@ async def raw(site: Site, *lines: str) -> bytes:
     address = urlsplit(site.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write("\r\n".join([*lines, "", ""]).encode())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         line = await reader.readline()
     writer.close()
     return line

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.service.http import http_protocol as limits
 from outrider.service.http.http_protocol import Timeouts
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.http.protocol_server import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -20,9 +20,9 @@ EARLY = POST.replace(b" / ", b" /early ")
 """A request that is answered before its body is read."""
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SOON = Timeouts(request=0.3, body_bytes=1000, response=0.3)
-SLOW_REQUEST = replace(SOON, request=PATIENCE)
+SLOW_REQUEST = replace(SOON, request=TIMEOUT)
 """For a request that must arrive in time, however busy the machine is."""
-PATIENT = replace(Timeouts(), request=2 * PATIENCE)
+PATIENT = replace(Timeouts(), request=2 * TIMEOUT)
 
 
 class Application:

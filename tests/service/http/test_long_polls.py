@@ -13,10 +13,10 @@ from outrider.service.events.streams import StreamTimes
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import PATIENCE
 from tests.rig.people import dashboard, person
 from tests.rig.samples import TURN
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -50,7 +50,7 @@ async def begins(
 
 
 async def assert_unauthorized(request: asyncio.Task[httpx.Response]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         response = await request
     assert_error(response, 401, "AUTH_INVALID")
     assert "www-authenticate" in response.headers

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE
 from tests.rig.people import V1, dashboard
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 from tests.rig.sockets import refused
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -20,7 +20,7 @@ async def raw(site: Site, *parts: bytes) -> tuple[int, bytes]:
     host, port = site.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for part in parts:
                 writer.write(part)
                 await writer.drain()

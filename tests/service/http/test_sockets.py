@@ -20,11 +20,11 @@ from outrider.service.http.sockets import Close, Conversation, Socket, Sockets
 from outrider.service.http.websocket import PAGE_PROTOCOL
 from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import V1, dashboard, page_headers, person
 from tests.rig.site import Owner, Site
 from tests.rig.sockets import refused, viewer
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -252,7 +252,7 @@ class TestCookie:
 
 async def end_of(socket: Any) -> tuple[int, str]:
     """Wait until the service closes a socket; return the code and reason."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await socket.wait_closed()
     return socket.close_code, socket.close_reason
 
@@ -286,7 +286,7 @@ class TestEnd:
             code, reason = await end_of(socket)
             assert code == 1001
             assert "connect again" in reason
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await stop
         assert setting.echo.closed == 1
 

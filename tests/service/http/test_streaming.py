@@ -20,8 +20,8 @@ from outrider.service.http.openapi import describe
 from outrider.service.http.streaming import Stream, StreamingResponses
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import Owner
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -104,11 +104,11 @@ class Client:
         self._chunks = response.aiter_raw()
 
     async def next(self) -> bytes:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await anext(self._chunks)
 
     async def rest(self) -> bytes:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return b"".join([chunk async for chunk in self._chunks])
 
 
@@ -173,7 +173,7 @@ async def test_a_node_that_drains_ends_its_streams(setting: Setting) -> None:
     stop = asyncio.create_task(setting.owner.site.stop())
     assert await stream.rest() == LAST, "the response is complete"
     await eventually(setting.source.closed.is_set)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await stop
 
 
@@ -196,7 +196,7 @@ async def test_a_client_that_does_not_read_stops_the_generator(setting: Setting)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(2 * PATIENCE):
+    async with asyncio.timeout(2 * TIMEOUT):
         await loop.sock_connect(connection, ("127.0.0.1", port))
         reader, writer = await asyncio.open_connection(sock=connection, limit=CHUNK_BYTES)
         head = f"GET {BULK} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
@@ -220,7 +220,7 @@ async def test_a_stream_that_begins_while_the_node_drains_ends_at_once() -> None
     call = Call({"headers": []}, None, "127.0.0.1", None, b"", None, never)
     stream = await source.ticks(None, call)
     assert isinstance(stream, Stream)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await streams.send(stream, send, never)
     assert sent == [{"type": "http.response.body", "body": LAST}]
 

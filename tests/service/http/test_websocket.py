@@ -12,7 +12,7 @@ from websockets.frames import Frame, Opcode
 
 from outrider.service.http.http_protocol import Timeouts
 from outrider.service.http.websocket import MAX_CONTROL_FRAMES
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.http.protocol_server import MAX_MESSAGE, ProtocolServer, serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -80,7 +80,7 @@ def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
 async def close_of(socket: ClientConnection) -> tuple[int, str]:
     """Return the code and reason with which the server closes."""
     with pytest.raises(ConnectionClosed) as closed:
-        await asyncio.wait_for(socket.recv(), PATIENCE)
+        await asyncio.wait_for(socket.recv(), TIMEOUT)
     assert closed.value.rcvd is not None
     return closed.value.rcvd.code, closed.value.rcvd.reason
 
@@ -272,7 +272,7 @@ class TestLimits:
             counting = asyncio.create_task(count_turns())
             end = masked(Opcode.CONT if begin else Opcode.TEXT, b"end")
             socket.transport.write(begin + frame * count + end)
-            assert await asyncio.wait_for(socket.recv(), 2 * PATIENCE) == "end"
+            assert await asyncio.wait_for(socket.recv(), 2 * TIMEOUT) == "end"
             counting.cancel()
         assert turns > count / 80
 
@@ -289,7 +289,7 @@ class TestLimits:
     async def test_pings_below_the_limit_are_answered(self) -> None:
         async with connected(Echo()) as socket:
             pongs = [await socket.ping() for _ in range(MAX_CONTROL_FRAMES // 2)]
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 for pong in pongs:
                     await pong
 
@@ -301,7 +301,7 @@ class TestLimits:
 
         async with serving(accepting(refuse)) as server, raw(server) as (reader, writer):
             writer.write(masked(Opcode.PING, b"are you there") * 10_000 + b"\xff" * 1000)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 answer = await reader.read()
             _, _, frames = answer.partition(b"\r\n\r\n")
             assert frames == Frame(Opcode.CLOSE, b"\x11\x31no").serialize(mask=False, extensions=[])
@@ -364,7 +364,7 @@ class TestCloses:
 
         async with connected(accepting(serve)) as socket:
             assert await close_of(socket) == (4401, "no")
-            await asyncio.wait_for(ended.wait(), PATIENCE)
+            await asyncio.wait_for(ended.wait(), TIMEOUT)
 
     async def test_a_lost_connection_ends_it(self) -> None:
         echo = Echo()
@@ -390,7 +390,7 @@ class TestCloses:
 class TestPings:
     async def test_a_client_that_answers_pings_stays(self) -> None:
         async with (
-            serving(Echo(), ws_ping_interval=0.05, ws_ping_timeout=PATIENCE) as server,
+            serving(Echo(), ws_ping_interval=0.05, ws_ping_timeout=TIMEOUT) as server,
             connect(server.url) as socket,
         ):
             pings = 0
@@ -423,7 +423,7 @@ class TestPings:
 
         async def serve(receive: Receive, send: Send) -> None:
             try:
-                async with asyncio.timeout(PATIENCE if answers else 0.5):
+                async with asyncio.timeout(TIMEOUT if answers else 0.5):
                     await send({"type": "outrider.ping"})
             except TimeoutError:
                 pinged.append(False)

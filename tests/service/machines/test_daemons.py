@@ -14,10 +14,10 @@ from outrider.contract.frames import Failure
 from outrider.contract.resources import ActionOption, AgentSummary, PendingAction, Session
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import payload_of
-from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
 from tests.rig.samples import HOUSE_PROVIDER, MACHINE, PROVIDER, as_json, response_to, session
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -16,10 +16,10 @@ from outrider.contract.frames import MAX_COMMANDS_IN_FLIGHT, Cancel, CommandResu
 from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, hello, payload_of
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import STATE, session
 from tests.rig.site import Owner, Site
 from tests.rig.stores import Store
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -281,7 +281,7 @@ class TestGracePeriod:
         request = owner.sends("GET", status_of(machine.id))
         await machine.takes()
         await machine.drops()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert_error(await request, 503)
 
     async def test_within_it_the_machine_counts_as_connected(self, owner: Owner) -> None:
@@ -386,7 +386,7 @@ class TestStopping:
             machine = await owner.machine()
             request = owner.sends("GET", status_of(machine.id))
             await machine.takes()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await site.stop()
             assert_error(await request, 503)
         finally:

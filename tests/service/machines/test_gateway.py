@@ -35,10 +35,10 @@ from outrider.service.machines.connection import Connection
 from tests.conftest import StartSite, settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, closing, hello, socket
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import MACHINE, PROVIDER, as_json, session
 from tests.rig.site import GATEWAY, Owner, Site
 from tests.rig.stores import Store
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import agent_event
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -50,7 +50,7 @@ async def refusal(site: Site, token: str | None, *messages: str | bytes) -> tupl
         try:
             for message in messages:
                 await connection.send(message)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await connection.recv()
         except ConnectionClosed as end:
             return closing(end)
@@ -107,7 +107,7 @@ class TestHandshake:
         token = (await owner.enrolls()).token
         async with socket(site.gateway, token) as older, socket(site.gateway, token) as newer:
             with pytest.raises(ConnectionClosed) as end:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await older.recv()
             assert closing(end.value)[0] == 1013
             await newer.send(text(hello()))
@@ -132,7 +132,7 @@ class TestHandshake:
             await owner.enrolls(daemon_id=enrolled.daemon_id)
             await connection.send(text(hello()))
             with pytest.raises(ConnectionClosed) as end:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await connection.recv()
         assert closing(end.value)[0] == 4401
 
@@ -182,7 +182,7 @@ class TestHandshake:
 
         connection = Connection(receive, send, ServiceLink(hello_timeout=0.05))
         await connection.accept()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert await connection.hello() is None
         await connection.close()
         assert [message["type"] for message in sent] == ["websocket.accept", "websocket.close"]

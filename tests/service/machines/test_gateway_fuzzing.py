@@ -12,8 +12,8 @@ from websockets.exceptions import ConnectionClosed
 from outrider.contract.frames import encode
 from tests.contract.wire import Message, from_daemon
 from tests.rig.machine import hello, socket
-from tests.rig.patience import PATIENCE
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import TIMEOUT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store, pytest.mark.fuzz]
 
@@ -26,7 +26,7 @@ async def talk(site: Site, token: str, messages: list[Message]) -> int | None:
         try:
             for message in messages:
                 await connection.send(message)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await (await connection.ping())
         except ConnectionClosed as end:
             return end.rcvd.code if end.rcvd else None

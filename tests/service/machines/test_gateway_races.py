@@ -41,7 +41,7 @@ from outrider.service.machines.store import machines
 from outrider.service.terminals.streams import LocalTerminals, TerminalStream
 from outrider.service.webhooks.store.deliveries import Delivery
 from tests.rig.machine import hello
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 
@@ -168,7 +168,7 @@ class Node:
     async def close(self) -> None:
         for socket in self._sockets:
             socket.hang_up()
-        await asyncio.wait(self._serving, timeout=PATIENCE)
+        await asyncio.wait(self._serving, timeout=TIMEOUT)
         await self.presence.close()
 
     async def _owner_of(self, token: str) -> tuple[machines.Machine, bytes]:
@@ -241,7 +241,7 @@ async def test_a_replaced_connection_leaves_the_terminals_of_its_successor(node:
     await eventually(newer.is_welcome)
     assert older.closed_with == 4409
     node.bus.may_subscribe.set()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await serving_older
     line = node.terminals.open(MACHINE, Open(name="build"), TerminalStream())
     assert line is not None
@@ -253,7 +253,7 @@ class TestDisconnectedDuringItsRegistration:
     async def test_it_does_not_stay_connected(self, node: Node) -> None:
         serving = await self._disconnected(node)
         node.may_announce.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await serving
         assert not (await node.row()).connected
         assert await node.presence.of_account(ACCOUNT) == []
@@ -265,7 +265,7 @@ class TestDisconnectedDuringItsRegistration:
         # Its hello has arrived: it is the machine's state here.
         await eventually(lambda: node.presence.local(MACHINE) is not None)
         node.may_announce.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await serving
         await eventually(newer.is_welcome)
         assert (await node.row()).connected

@@ -12,9 +12,9 @@ from outrider.service.machines.store import session_history
 from outrider.service.machines.store.session_history import OwnedSession
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import eventually
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

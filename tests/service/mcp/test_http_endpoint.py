@@ -11,10 +11,10 @@ from outrider.service.mcp.http_endpoint import MAX_CONCURRENT
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message
-from tests.rig.patience import eventually
 from tests.rig.people import V1, logged_in, page_headers
 from tests.rig.samples import session
 from tests.rig.site import Owner
+from tests.rig.waiting import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 

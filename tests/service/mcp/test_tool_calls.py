@@ -21,10 +21,10 @@ from outrider.service.mcp.tools import TOOLS
 from tests.conftest import StartSite
 from tests.rig.machine import ScriptedMachine, hello
 from tests.rig.mcp import ACCEPT, error_of, mcp_client, message, result_of
-from tests.rig.patience import eventually
 from tests.rig.people import V1, calls, dashboard
 from tests.rig.samples import RESULTS, TURN, response_to, session
 from tests.rig.site import Owner
+from tests.rig.waiting import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
 

@@ -22,11 +22,11 @@ from outrider.service.operations.backup import BackupError, Description
 from outrider.service.operations.installation import InstallationError
 from outrider.service.settings import Settings
 from tests.conftest import running, settings
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
-from tests.rig.processes import PROCESS_PATIENCE, Program, environment
+from tests.rig.processes import PROCESS_TIMEOUT, Program, environment
 from tests.rig.site import Site
 from tests.rig.stores import SQLite, damage_table
+from tests.rig.waiting import TIMEOUT, eventually
 
 KEY = "k" * 32
 
@@ -105,7 +105,7 @@ class TestWhileTheServiceWrites:
             while not stop.is_set():
                 written.append(await created(api, len(written)))
 
-        async with asyncio.timeout(2 * PATIENCE), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(2 * TIMEOUT), asyncio.TaskGroup() as group:
             group.create_task(write())
             await eventually(lambda: len(written) > 5)
             before = len(written)
@@ -236,7 +236,7 @@ async def blocked_backup(
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
         async with Program(*arguments, env=environment(chosen.data_dir)) as program:
-            await eventually(lambda: has_lock(directory), PROCESS_PATIENCE)
+            await eventually(lambda: has_lock(directory), PROCESS_TIMEOUT)
             yield program, connection.close
 
 

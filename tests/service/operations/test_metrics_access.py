@@ -10,8 +10,8 @@ from websockets.exceptions import InvalidStatus
 from outrider.service.settings import Settings
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE
 from tests.rig.site import GATEWAY, Site
+from tests.rig.waiting import TIMEOUT
 from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -22,7 +22,7 @@ PROXIES = "127.0.0.1"
 
 async def get(url: str, path: str = "/metrics", **headers: str) -> httpx.Response:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
         return await client.get(url + path, headers=names)
 
 
@@ -91,7 +91,7 @@ class TestElsewhere:
         owner = await site.account()
         assert_error(await owner.api.get("/metrics"), 401, "AUTH_REQUIRED")
         twice = [("Authorization", f"Bearer {TOKEN}")] * 2
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
             response = await client.get(f"{site.url}/metrics", headers=twice)
         assert_error(response, 401, "AUTH_REQUIRED")
 

@@ -14,10 +14,10 @@ from outrider.service.operations.tls import CertificateError, ServerCertificate
 from outrider.service.settings import Settings
 from tests.conftest import running, settings
 from tests.rig.certificates import Authority
-from tests.rig.patience import PATIENCE
 from tests.rig.people import PASSWORD, person
 from tests.rig.site import Site
 from tests.rig.stores import SQLite
+from tests.rig.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class Connection:
     async def status(self) -> int:
         """Send a request; return the status of its response."""
         self._writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             head = await self._reader.readuntil(b"\r\n\r\n")
             await self._reader.readuntil(b"}")
         return int(head.split()[1])
@@ -128,7 +128,7 @@ class TestService:
     ) -> None:
         async with Connection(served, authority) as idle:
             assert await idle.status() == 200
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await served.stop()
 
 

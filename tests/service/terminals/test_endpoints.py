@@ -23,12 +23,12 @@ from outrider.contract.link.terminals import (
 )
 from tests.conftest import StartSite
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import person
 from tests.rig.samples import session
 from tests.rig.site import Owner, Site
 from tests.rig.sockets import refused, resize, viewer
 from tests.rig.terminals import ScriptedTerminals, terminal_machine
+from tests.rig.waiting import TIMEOUT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -46,7 +46,7 @@ def named_path(terminals: ScriptedTerminals, name: str = "build") -> str:
 async def received(socket: ClientConnection, count: int) -> bytes:
     """Return the next `count` bytes of a terminal."""
     data = b""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while len(data) < count:
             message = await socket.recv()
             assert isinstance(message, bytes), message
@@ -56,7 +56,7 @@ async def received(socket: ClientConnection, count: int) -> bytes:
 
 async def end_of(socket: ClientConnection) -> tuple[int | None, str | None]:
     """Read to the close; return its code and reason."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         with suppress(ConnectionClosed):
             while True:
                 await socket.recv()

@@ -27,7 +27,7 @@ from outrider.service.terminals.streams import (
     TerminalStream,
     TerminalStreamClosed,
 )
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 MACHINE = "machine_1"
 NAMED = Open(name="build")
@@ -115,7 +115,7 @@ class Node:
 
     async def open(self) -> TerminalStream:
         """Open a terminal of the machine."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             stream = await self.relay.open(MACHINE, NAMED)
         assert stream is not None
         return stream
@@ -150,7 +150,7 @@ async def nodes() -> AsyncIterator[TwoNodes]:
 async def read(stream: TerminalStream, count: int) -> bytes:
     """Return the next bytes, and report them as consumed."""
     data = b""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while len(data) < count:
             part = await stream.read()
             stream.consumed(len(part))
@@ -160,7 +160,7 @@ async def read(stream: TerminalStream, count: int) -> bytes:
 
 async def end_of(work: Callable[[], Awaitable[object]]) -> TerminalStreamClosed:
     with pytest.raises(TerminalStreamClosed) as closed:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await work()
     return closed.value
 
@@ -205,7 +205,7 @@ async def test_a_terminal_that_takes_no_input_fills_one_window() -> None:
         pair.machine.reads = True
         pair.machine.streams.consumed(1, WINDOW)
         pair.machine.flush()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await writing
         await eventually(lambda: len(pair.machine.typed) == WINDOW + 1)
 

@@ -23,8 +23,8 @@ from outrider.service.webhooks.store import deliveries
 from outrider.service.webhooks.store.deliveries import Delivery
 from outrider.service.webhooks.subscriptions import Subscriptions
 from tests.rig.clock import Clock
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import new_account
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import DAEMON, agent_event
 
 DELAYS: Final[Sequence[float]] = Settings.model_fields["webhook_retry_delays"].default
@@ -40,7 +40,7 @@ class DeliveryNode:
         clock: Clock,
         account_id: str,
         *,
-        timeout: float = 4 * PATIENCE,
+        timeout: float = 4 * TIMEOUT,
         delays: Sequence[float] = DELAYS,
         limits: DeliveryLimits = DEFAULT_LIMITS,
         poll_interval: float = 1.0,
@@ -87,7 +87,7 @@ class DeliveryNode:
         """End as the service does."""
         for task in self._tasks:
             task.cancel()
-            await asyncio.wait({task}, timeout=PATIENCE)
+            await asyncio.wait({task}, timeout=TIMEOUT)
         await self.sender.close()
 
     async def webhook(self, url: str, *events: str) -> WebhookWithSecret:
@@ -103,7 +103,7 @@ class DeliveryNode:
         await self.intake.agent_event(
             self.account_id, DAEMON, 1, self.seq, event, stored=stored.set
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await stored.wait()
         return event
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from outrider.sdk import webhooks
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -52,7 +52,7 @@ class Receiver:
         """Answer so from now on."""
         self._answer = answer
 
-    async def wait_for(self, count: int = 1, within: float = PATIENCE) -> list[ReceivedRequest]:
+    async def wait_for(self, count: int = 1, within: float = TIMEOUT) -> list[ReceivedRequest]:
         """Wait until so many deliveries have come in all; return them. No more may have come."""
         await eventually(lambda: len(self.requests) >= count, within)
         assert len(self.requests) == count, [request.json for request in self.requests]

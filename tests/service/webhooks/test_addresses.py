@@ -12,7 +12,7 @@ from outrider.service.webhooks.addresses import RESOLVER_THREADS, AddressPolicy,
 from outrider.service.webhooks.resolver import PolicyResolver
 from outrider.service.webhooks.retry_policy import Outcome
 from outrider.service.webhooks.sender import Sender
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.receiver import Receiver, response
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -344,7 +344,7 @@ async def test_any_number_of_names_that_take_long_hold_up_no_other_name(
 
     def getaddrinfo(host: Any, *args: Any, **more: Any) -> Any:
         if str(host).startswith("slow"):
-            release.wait(PATIENCE)
+            release.wait(TIMEOUT)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure")
         return real("127.0.0.1", *args, **more)
 
@@ -357,7 +357,7 @@ async def test_any_number_of_names_that_take_long_hold_up_no_other_name(
     ]
     try:
         await asyncio.sleep(0)  # all of them begin
-        async with asyncio.timeout(PATIENCE / 2):
+        async with asyncio.timeout(TIMEOUT / 2):
             assert await resolver.addresses("known.example.org", 80)
         assert not any(lookup.done() for lookup in slow)
     finally:
@@ -378,12 +378,12 @@ async def test_names_that_take_long_hold_up_nobody_else(
     def getaddrinfo(host: Any, *args: Any, **more: Any) -> Any:
         asked.append(str(host))
         if host == "slow.example.org":
-            release.wait(PATIENCE)
+            release.wait(TIMEOUT)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure")
         return real("127.0.0.1", *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    sender = Sender(AddressPolicy(allow_private=True), timeout=PATIENCE)
+    sender = Sender(AddressPolicy(allow_private=True), timeout=TIMEOUT)
 
     async def attempt(host: str) -> Outcome:
         port = receiver.url.split(":")[2]
@@ -395,7 +395,7 @@ async def test_names_that_take_long_hold_up_nobody_else(
     try:
         await eventually(lambda: "slow.example.org" in asked)
         assert not release.is_set()
-        async with asyncio.timeout(PATIENCE / 2):
+        async with asyncio.timeout(TIMEOUT / 2):
             assert (await attempt("quick.example.org")).delivered
     finally:
         release.set()

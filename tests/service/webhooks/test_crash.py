@@ -16,11 +16,11 @@ from sqlalchemy import func, select
 from outrider.service.database.engine import Database
 from outrider.service.database.tables import deliveries
 from outrider.service.settings import Settings
-from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import Site
 from tests.rig.stores import Addresses, Store
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import event_id
 from tests.service.webhooks.receiver import Receiver, receiving
 

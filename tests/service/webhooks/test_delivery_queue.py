@@ -9,7 +9,7 @@ from aiohttp import web
 from outrider.service.webhooks import delivery_queue
 from outrider.service.webhooks.delivery_queue import DEFAULT_LIMITS, DeliveryLimits
 from outrider.service.webhooks.store import deliveries, webhooks
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import Receiver, receiving, response

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from outrider.contract import signatures
-from tests.rig.patience import PATIENCE, eventually
-from tests.rig.processes import PROCESS_PATIENCE
+from tests.rig.processes import PROCESS_TIMEOUT
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.server import free_port
 from tests.service.webhooks.delivery_node import DeliveryNode
 
@@ -50,7 +50,7 @@ async def running(
             with socket.socket() as client:
                 return client.connect_ex(("127.0.0.1", port)) == 0
 
-        await eventually(listens, PROCESS_PATIENCE)
+        await eventually(listens, PROCESS_TIMEOUT)
         yield f"http://127.0.0.1:{port}/", process.stdout
     finally:
         with suppress(ProcessLookupError):
@@ -59,7 +59,7 @@ async def running(
 
 
 async def line(output: asyncio.StreamReader) -> str:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return (await output.readline()).decode()
 
 
@@ -82,7 +82,7 @@ async def test_a_receiver(node: DeliveryNode, language: str) -> None:
         assert said.startswith("agent:error ")
         assert "Grüße" in said
 
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT) as client:
 
             async def status(body: bytes, age: float = 0, by: str = secret) -> int:
                 t = int((time.time() - age) * 1000)

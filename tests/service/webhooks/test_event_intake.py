@@ -13,9 +13,9 @@ from outrider.contract.webhooks import WebhookRequest
 from outrider.service.accounts.store import accounts
 from outrider.service.database import tables
 from outrider.service.webhooks.store import deliveries
-from tests.rig.patience import PATIENCE
 from tests.rig.samples import session
 from tests.rig.site import new_account
+from tests.rig.waiting import TIMEOUT
 from tests.service.webhooks.delivery_node import DeliveryNode
 from tests.service.webhooks.events import DAEMON, agent_event
 from tests.service.webhooks.receiver import Receiver
@@ -54,7 +54,7 @@ async def test_an_account_that_went_holds_up_nobody_else(
     await accounts.remove(node.database, gone, 1)
     await node.intake.agent_event(gone, DAEMON, 1, 2, agent_event(), stored=lost.set)
     await node.intake.agent_event(node.account_id, DAEMON, 1, 3, agent_event(), stored=stored.set)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(lost.wait(), stored.wait())
     await node.wait_for_attempt(webhook.id, index=1)
 
@@ -117,7 +117,7 @@ async def test_a_value_that_the_database_cannot_hold_stops_no_other_event(
         await node.intake.agent_event(
             node.account_id, DAEMON, 1, number + 1, event, stored=stored[number].set
         )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(*(item.wait() for item in stored))
     await node.wait_for_attempt(webhook.id)
 
@@ -148,7 +148,7 @@ async def test_only_the_newest_connection_advances_the_stored_number(
         await node.intake.agent_event(
             node.account_id, machine_id, connection, seq, agent_event(), stored=stored.set
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await stored.wait()
         query = select(tables.machines.c.event_seq).where(tables.machines.c.id == machine_id)
         async with node.database.read() as reading:

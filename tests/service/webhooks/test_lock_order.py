@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 
 from outrider.service.database import tables
 from outrider.service.webhooks.store import deliveries, webhooks
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -52,7 +52,7 @@ async def test_a_webhook_is_deleted_while_its_deliveries_are_finished(idle: Deli
         await eventually(lambda: has_waiting(idle, 1))
         finishing = asyncio.create_task(deliveries.finish(idle.database, [done], [result]))
         await eventually(lambda: has_waiting(idle, 2))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(deletion, finishing)
     assert await idle.history(webhook.id) == []
 
@@ -65,7 +65,7 @@ async def test_renewing_claims_waits_for_no_other_transaction(idle: DeliveryNode
         if other.dialect == "sqlite":
             return
         await other.execute(select(table.c.id).where(table.c.id == ids[0]).with_for_update())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await deliveries.renew(idle.database, ids, _LATER + 1)
     async with idle.database.read() as transaction:
         rows = await transaction.execute(select(table.c.id, table.c.claimed_until))

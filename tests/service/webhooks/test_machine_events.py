@@ -23,8 +23,8 @@ from outrider.contract.frames import Acknowledge, Event
 from outrider.contract.resources import ActionOption, Control, PendingAction, Session
 from outrider.service.machines.store import machines
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import eventually
 from tests.rig.site import Site
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import Receiver
 from tests.service.webhooks.test_subscriptions import Subscriber, subscriber

@@ -14,7 +14,7 @@ from outrider.service.accounts.encryption import Cipher
 from outrider.service.database import tables
 from outrider.service.webhooks.retention import prune, prune_log
 from outrider.service.webhooks.store import deliveries, webhooks
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import Receiver, one_after_another, response

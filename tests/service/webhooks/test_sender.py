@@ -12,8 +12,8 @@ from outrider.service.webhooks.addresses import AddressPolicy
 from outrider.service.webhooks.http_client import KEPT_BYTES
 from outrider.service.webhooks.retry_policy import Outcome
 from outrider.service.webhooks.sender import Sender
-from tests.rig.patience import PATIENCE
 from tests.rig.spans import RecordedTracing
+from tests.rig.waiting import TIMEOUT
 from tests.service.webhooks.receiver import SIGNATURE, receiving, response
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.one_store]
@@ -95,7 +95,7 @@ async def test_the_first_16_kib_of_an_endless_body() -> None:
     """The rest is not read: the connection is closed, and the attempt ends at once."""
     async with peer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", forever) as server:
         outcome = await attempt(server.url)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await server.gone.wait()
     assert outcome.delivered
     assert outcome.response_body == "x" * KEPT_BYTES
@@ -170,7 +170,7 @@ async def test_what_is_not_http(head: bytes) -> None:
         writer.write_eof()
 
     async with peer(head, ends) as server:
-        outcome = await attempt(server.url, seconds=PATIENCE)
+        outcome = await attempt(server.url, seconds=TIMEOUT)
     assert not outcome.delivered
     assert outcome.error
 
@@ -202,7 +202,7 @@ async def test_a_failure_tells_nothing_of_what_the_peer_is(scheme: str, answer: 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        outcome = await attempt(f"{scheme}://127.0.0.1:{port}/", seconds=PATIENCE)
+        outcome = await attempt(f"{scheme}://127.0.0.1:{port}/", seconds=TIMEOUT)
     assert not outcome.delivered
     assert outcome.error is not None
     assert outcome.error.startswith("The receiver could not be reached: ")
@@ -220,7 +220,7 @@ async def test_interim_responses_without_end() -> None:
 
     async with peer(b"", again) as server:
         outcome = await attempt(server.url, seconds=60)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await server.gone.wait()
     assert outcome.error is not None
     assert "interim" in outcome.error
@@ -245,7 +245,7 @@ async def test_nobody_listens() -> None:
 async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
     """Of the URL it has the host only: of some receivers the path is a secret."""
     tracing = RecordedTracing()
-    sender = Sender(AddressPolicy(allow_private=True), PATIENCE, tracing=tracing)
+    sender = Sender(AddressPolicy(allow_private=True), TIMEOUT, tracing=tracing)
     async with receiving() as receiver:
         for status in (200, 503):
             receiver.respond_with(response(status))
@@ -275,7 +275,7 @@ async def test_an_attempt_has_a_span_that_its_receiver_may_continue() -> None:
 
 
 async def test_without_tracing_a_receiver_gets_no_trace() -> None:
-    sender = Sender(AddressPolicy(allow_private=True), PATIENCE)
+    sender = Sender(AddressPolicy(allow_private=True), TIMEOUT)
     async with receiving() as receiver:
         await sender.attempt(
             url=receiver.url, secrets=["s"], event="e", delivery="d", number=1, body=b"{}"

@@ -4,7 +4,7 @@ import pytest
 
 from outrider.service.webhooks.delivery_queue import CLAIM_SECONDS
 from outrider.service.webhooks.store import deliveries, webhooks
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.service.webhooks.delivery_node import DeliveryNode, delivery_nodes
 from tests.service.webhooks.receiver import Receiver
 from tests.service.webhooks.test_delivery_queue import Gate

@@ -14,9 +14,9 @@ from outrider.contract.frames import Event
 from outrider.service.webhooks.store import deliveries
 from tests.rig.errors import assert_error, paths
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import Receiver, one_after_another, response
 

@@ -13,9 +13,9 @@ from outrider.service.events.log import Event
 from outrider.service.webhooks.retry_policy import new_delivery
 from outrider.service.webhooks.store import deliveries
 from tests.conftest import running, settings
-from tests.rig.patience import eventually
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import Receiver
 from tests.service.webhooks.test_subscriptions import subscriber

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.rig.patience import PATIENCE
+from tests.rig.waiting import TIMEOUT
 from tests.system.up import Up
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Terminal:
     async def shows(self, text: str) -> dict[str, Any]:
         """Wait until the screen shows a text; return where it is, and its colour."""
         handle = await self.page.wait_for_function(
-            "text => find(text)", arg=text, polling=50, timeout=PATIENCE * 1000
+            "text => find(text)", arg=text, polling=50, timeout=TIMEOUT * 1000
         )
         found = await handle.json_value()
         assert isinstance(found, dict)

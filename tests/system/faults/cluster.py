@@ -19,12 +19,12 @@ from outrider.contract.enrollment import Enrolled
 from outrider.contract.frames import encode
 from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine, closing, hello, socket
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.people import dashboard, person
 from tests.rig.processes import Serving
 from tests.rig.samples import session
 from tests.rig.site import GATEWAY, Owner, Site
 from tests.rig.stores import Addresses, PostgreSQL
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.service.webhooks.receiver import Receiver, receiving
@@ -133,7 +133,7 @@ class Machine:
 
     async def is_sent_away(self, node: Node) -> int:
         """Connect it to a node that closes the socket; return with which code."""
-        async with socket(node.gateway, self._enrolled.token) as opened, asyncio.timeout(PATIENCE):
+        async with socket(node.gateway, self._enrolled.token) as opened, asyncio.timeout(TIMEOUT):
             with pytest.raises(ConnectionClosed) as end:  # noqa: PT012  # before or after it
                 await opened.send(encode(hello()).decode())
                 await opened.recv()

@@ -15,8 +15,8 @@ from outrider.contract.frames import CloseCode, Event
 from outrider.sdk import webhooks
 from outrider.service.accounts.principal import ALL_SCOPES
 from tests.conftest import early_in_a_window
-from tests.rig.patience import eventually
 from tests.rig.people import login
+from tests.rig.waiting import eventually
 from tests.service.webhooks.events import agent_event, event_id
 from tests.service.webhooks.receiver import one_after_another, response
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Fleet

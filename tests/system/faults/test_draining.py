@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from outrider.service.settings import Settings
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.private import private
 from tests.rig.processes import Serving
 from tests.rig.site import GATEWAY, Owner, Site
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 
@@ -69,7 +69,7 @@ async def test_a_node_that_stops_sends_its_clients_to_the_others(nodes: Nodes) -
     await nodes.populate()
     headers = {"Authorization": f"Bearer {nodes.owner.key}"}
     async with httpx.AsyncClient(
-        headers=headers, trust_env=False, verify=False, timeout=PATIENCE
+        headers=headers, trust_env=False, verify=False, timeout=TIMEOUT
     ) as client:
         assert "connection" not in (await client.get(f"{one.url}/api/v1/daemons")).headers
         one.signal(signal.SIGTERM)
@@ -99,6 +99,6 @@ async def test_a_node_stops_in_time_though_redis_is_frozen(
         stores[1].freeze()
         try:
             one.signal(signal.SIGTERM)
-            assert await one.ends(DELAY + 20 + PATIENCE) == 0
+            assert await one.ends(DELAY + 20 + TIMEOUT) == 0
         finally:
             stores[1].thaw()

@@ -19,10 +19,10 @@ import pytest
 
 from outrider.service.settings import Settings
 from tests.rig.event_follower import Follower
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.processes import Program, Serving, environment
 from tests.rig.site import Site
 from tests.rig.stores import Addresses
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.redis import Redis
 from tests.service.webhooks.events import event_id
 from tests.system.faults.cluster import NODE_TIMEOUT, Servers
@@ -56,7 +56,7 @@ async def _follow(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "14"))
-    async with AsyncExitStack() as running, asyncio.timeout(MAX_SECONDS + 2 * PATIENCE):
+    async with AsyncExitStack() as running, asyncio.timeout(MAX_SECONDS + 2 * TIMEOUT):
         crash = _Crash(directory, addresses, count, chance, running)
         await crash.begin()
         client = Follower(crash.any_node, crash.key, "events=agent:*")
@@ -188,7 +188,7 @@ class _Crash:
         ids: list[str] = []
         headers = {"Authorization": f"Bearer {self.key}"}
         async with httpx.AsyncClient(
-            base_url=self._nodes[0].url, headers=headers, trust_env=False, timeout=PATIENCE
+            base_url=self._nodes[0].url, headers=headers, trust_env=False, timeout=TIMEOUT
         ) as client:
             while True:
                 path = f"/api/v1/events?events=agent:*&limit=500&after={after}"

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contract.frames import CloseCode
 from tests.rig.errors import assert_error
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, Machine, Node
 from tests.system.faults.conftest import StartFleet
 from tests.system.faults.steps import answered, listed
@@ -129,7 +129,7 @@ class TestTwoSockets:
         ends = [asyncio.create_task(socket.closed()) for socket in sockets]
         try:
             (ended,), _ = await asyncio.wait(
-                ends, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE
+                ends, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT
             )
             assert ended.result()[0] == CloseCode.REPLACED
             (left,) = [one for one, end in zip(sockets, ends, strict=True) if end is not ended]

@@ -16,7 +16,7 @@ from outrider.service.database.transaction import DatabaseUnavailable
 from outrider.service.settings import Settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.servers.postgres import Postgres
 from tests.service.webhooks.events import agent_event, event_id
 from tests.system.faults.cluster import GRACE, NODE_TIMEOUT, V1, Machine, Servers
@@ -119,13 +119,13 @@ async def test_requests_fail_while_postgresql_is_frozen_and_succeed_afterwards(
 ) -> None:
     """Longer than it has for a statement: requests get an error, and it is no worse afterwards."""
     url = Settings(database_url=servers.empty(tmp_path)["database_url"]).sqlalchemy_url
-    database = Database(url, patience=0.5)
+    database = Database(url, timeout=0.5)
     await database.check()
     await asyncio.to_thread(servers.postgres.freeze)
     try:
         for _ in range(3):  # a connection that was open, and new ones
             with pytest.raises(DatabaseUnavailable):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await database.check()
     finally:
         await asyncio.to_thread(servers.postgres.thaw)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.rig.errors import assert_error
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.servers.redis import Redis
 from tests.system.faults.cluster import V1, Servers
 from tests.system.faults.conftest import StartFleet

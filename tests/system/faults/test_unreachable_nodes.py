@@ -8,7 +8,7 @@ from outrider.contract.frames import Command, CommandResult
 from outrider.service.cluster.bus import Bus, BusDown
 from outrider.service.cluster.relay import CommandRelay
 from outrider.service.cluster.transport import Transport
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.faults
 

@@ -7,9 +7,9 @@ import httpx
 
 from outrider.contract.enrollment import Enrolled
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import eventually
 from tests.rig.people import dashboard, person
 from tests.rig.site import Owner, Site
+from tests.rig.waiting import eventually
 
 V1 = "/api/v1"
 

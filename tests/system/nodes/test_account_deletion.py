@@ -8,9 +8,9 @@ import pytest
 
 from outrider.contract.frames import CloseCode
 from outrider.service.accounts.store import accounts
-from tests.rig.patience import eventually
 from tests.rig.people import login
 from tests.rig.samples import session
+from tests.rig.waiting import eventually
 from tests.system.nodes.pair import V1, Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -11,8 +11,8 @@ from outrider.contract.frames import Delta, Event, WatchDeltas
 from tests.rig.errors import assert_error
 from tests.rig.event_stream import PATH, STREAM, event_stream
 from tests.rig.machine import ScriptedMachine
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.site import Site
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import agent_event
 from tests.system.nodes.pair import Pair
 
@@ -149,7 +149,7 @@ async def test_a_client_of_a_node_that_drains_resumes_at_another(pair: Pair, thi
     cursor = events[-1].id
     seen = [event.data["id"] for event in events]
     stopping.set()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await stop
         await reporting
     async with event_stream(pair.here, cursor, events="agent:*") as stream:

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.rig.patience import eventually
 from tests.rig.processes import Program, Serving, environment, outrider
 from tests.rig.stores import PostgreSQL
+from tests.rig.waiting import eventually
 from tests.system.nodes.balancer import Balancer, balancing
 
 pytestmark = [

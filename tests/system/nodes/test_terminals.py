@@ -7,10 +7,10 @@ from websockets.asyncio.client import ClientConnection
 
 from outrider.contract.link.terminals import StreamCode
 from tests.rig.machine import ScriptedMachine, hello
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import session
 from tests.rig.sockets import resize, viewer
 from tests.rig.terminals import ScriptedTerminals
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.system.nodes.pair import V1, Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -25,7 +25,7 @@ async def terminals_there(pair: Pair) -> ScriptedTerminals:
 
 async def received(socket: ClientConnection, count: int) -> bytes:
     data = b""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while len(data) < count:
             message = await socket.recv()
             assert isinstance(message, bytes)
@@ -47,7 +47,7 @@ async def test_bytes_go_both_ways_until_the_machine_is_lost(pair: Pair) -> None:
         await socket.send(resize(100, 50))
         assert await terminals.resized() == (100, 50)
         await terminals.machine.drops()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await socket.wait_closed()
         assert socket.close_code == 1013
 

@@ -16,10 +16,10 @@ from tests.conftest import settings
 from tests.rig.errors import assert_error
 from tests.rig.machine import ScriptedMachine, payload_of
 from tests.rig.mcp import ACCEPT, message
-from tests.rig.patience import PATIENCE, eventually
 from tests.rig.samples import RESULTS, TURN, session
 from tests.rig.site import Site
 from tests.rig.stores import PostgreSQL
+from tests.rig.waiting import TIMEOUT, eventually
 from tests.service.webhooks.events import agent_event
 from tests.service.webhooks.receiver import receiving
 from tests.system.nodes.pair import V1, Pair
@@ -106,7 +106,7 @@ class TestCommands:
             asyncio.create_task(client.post(path, json={"command": "date"})) for client in clients
         ]
         taken = [await machine.takes("terminal") for _ in range(MAX_COMMANDS_IN_FLIGHT)]
-        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT)
         assert done
         for command in taken:
             await machine.answers(command)
@@ -195,7 +195,7 @@ class TestSockets:
         )
         ends = [asyncio.create_task(machine.closed()) for machine in machines]
         done, pending = await asyncio.wait(
-            ends, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE
+            ends, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT
         )
         assert [task.result()[0] for task in done] == [CloseCode.REPLACED]
         (left,) = pending

@@ -81,7 +81,7 @@ class Database:
 
     Args:
         url: an SQLAlchemy URL with an asynchronous driver.
-        patience: the timeout of a statement on a server, in seconds; it also bounds the wait for a
+        timeout: the timeout of a statement on a server, in seconds; it also bounds the wait for a
             server that hangs and a network that drops packets.
         makes_directory: whether to create the directory of an SQLite file if it is missing.
 
@@ -90,13 +90,13 @@ class Database:
             created.
     """
 
-    def __init__(self, url: str, patience: float = 30.0, *, makes_directory: bool = True) -> None:
+    def __init__(self, url: str, timeout: float = 30.0, *, makes_directory: bool = True) -> None:
         try:
             self.url = make_url(url)
             _check_kind(self.url)
             if (file := _file(self.url)) is not None:
                 _prepare_directory(file.parent, makes=makes_directory)
-            self.engine = _engine(self.url, patience)
+            self.engine = _engine(self.url, timeout)
             self._damage = ""
             event.listen(self.engine.sync_engine, "handle_error", self._note_damage)
             # Writers queue here, in order. SQLite itself makes them sleep and retry, unfairly.
@@ -354,9 +354,9 @@ def _try_enable_wal(connection: sqlite3.Connection, *, is_last_try: bool) -> boo
     return True
 
 
-def _engine(url: URL, patience: float | None) -> AsyncEngine:
+def _engine(url: URL, timeout: float | None) -> AsyncEngine:
     if url.get_backend_name() != "sqlite":
-        bounds = {"timeout": min(10.0, patience or 10.0), "command_timeout": patience}
+        bounds = {"timeout": min(10.0, timeout or 10.0), "command_timeout": timeout}
         return create_async_engine(
             url,
             pool_size=10,

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from outrider.machine.agents.acp.process import RunningAgent, start_agent
 from outrider.machine.agents.acp.spec import DEFAULT_TIMEOUTS
-from tests.rig.patience import PATIENCE, eventually
+from tests.rig.waiting import TIMEOUT, eventually
 
 
 async def test_a_cancelled_end_kills_the_process_at_once(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ async def test_a_cancelled_end_kills_the_process_at_once(tmp_path: Path) -> None
     assert child.stdin is not None
     agent = RunningAgent(Mock(), child, Mock(), Mock(), timeouts=DEFAULT_TIMEOUTS)
     await eventually(lambda: "ready" in agent.evidence()["unreadableOutput"])
-    ending = asyncio.create_task(agent.end(PATIENCE))
+    ending = asyncio.create_task(agent.end(TIMEOUT))
     await eventually(child.stdin.is_closing)  # it waits for the agent to exit
     ending.cancel()
     await asyncio.wait({ending})

@@ -16,15 +16,15 @@ from tests.machine.agents.conftest import Install
 from tests.machine.agents.kind import AgentKind
 from tests.machine.agents.kinds import KINDS
 from tests.machine.agents.machine import (
-    PATIENCE,
+    TIMEOUT,
     StubModel,
     agent_environment,
     kill_server,
     running_in,
 )
 from tests.machine.agents.scenario import param
-from tests.rig.patience import eventually
 from tests.rig.processes import environment
+from tests.rig.waiting import eventually
 from tests.system.up import Up
 
 pytestmark = pytest.mark.timeout(400)
@@ -43,7 +43,7 @@ class PatientUp(Up):
         self.client.timeout = httpx.Timeout(COMMAND_TIMEOUT + 10)
         return self
 
-    async def next_line(self, within: float = PATIENCE) -> str:
+    async def next_line(self, within: float = TIMEOUT) -> str:
         """Return the program's next line."""
         return await super().next_line(within)
 
@@ -92,13 +92,13 @@ async def test_a_turn_goes_on_and_is_told_once(
             )
             return answer.json().get("status")
 
-        first = await up.until(status, within=PATIENCE)
+        first = await up.until(status, within=TIMEOUT)
         assert first == "generating" or model.has("last", text)  # the machine may be that slow
 
         async def over() -> bool:
             return bool(await status() != "generating")
 
-        await eventually(over, within=PATIENCE)
+        await eventually(over, within=TIMEOUT)
         chat = await up.call("GET", f"{agent}/chat")
         assert chat["status"] == "idle"
         assert [message["role"] for message in chat["messages"]] == ["user", "assistant"]
@@ -108,8 +108,8 @@ async def test_a_turn_goes_on_and_is_told_once(
         assert [event["event"] for event in bundle["events"]] == ["agent:generating_completed"]
         await up.call("POST", f"/shortcuts/{machine}/stop", {"type": kind.type})
         up.signal(signal.SIGINT)
-        assert await up.ends(within=PATIENCE) == 0
-    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+        assert await up.ends(within=TIMEOUT) == 0
+    await eventually(lambda: not running_in(tmp_path / "home"), within=TIMEOUT)
 
 
 @pytest.mark.parametrize("kind", [param(kind) for kind in KINDS])
@@ -129,11 +129,11 @@ async def test_a_session_is_resumed_after_a_restart_of_the_machine(
         assert len(before) == 2
         text = f"count {uuid.uuid4().hex} SLOW:1"
         sent = await up.call("POST", f"{agent}/chat", {"message": text})
-        await eventually(lambda: model.has("first", text), within=PATIENCE)
+        await eventually(lambda: model.has("first", text), within=TIMEOUT)
         up.signal(signal.SIGKILL)
         kill_all(tmp_path / "home", env)
         await up.ends()
-    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+    await eventually(lambda: not running_in(tmp_path / "home"), within=TIMEOUT)
 
     async with PatientUp("-m", "outrider", "up", env=env) as up:
         await up.greeting()
@@ -142,7 +142,7 @@ async def test_a_session_is_resumed_after_a_restart_of_the_machine(
             async def ended() -> Any:
                 return (await up.call("GET", "/sessions?state=ended"))["sessions"]
 
-            (state,) = await up.until(ended, within=PATIENCE)
+            (state,) = await up.until(ended, within=TIMEOUT)
             assert (state["id"], state["endReason"]) == (session, "machine_restarted")
             assert state["resumable"] == kind.resumes
         else:  # the daemon has opened it again by itself, over the protocol
@@ -164,8 +164,8 @@ async def test_a_session_is_resumed_after_a_restart_of_the_machine(
             assert after[: len(ended_chat)] == ended_chat
             await up.call("POST", stop, {"type": kind.type})
         up.signal(signal.SIGINT)
-        assert await up.ends(within=PATIENCE) == 0
-    await eventually(lambda: not running_in(tmp_path / "home"), within=PATIENCE)
+        assert await up.ends(within=TIMEOUT) == 0
+    await eventually(lambda: not running_in(tmp_path / "home"), within=TIMEOUT)
 
 
 async def says(up: Up, agent: str, text: str) -> str:
@@ -177,7 +177,7 @@ async def says(up: Up, agent: str, text: str) -> str:
         found = await up.call("GET", path)
         return found if found["reason"] == "idle" else None
 
-    content: str = (await up.until(turn, within=PATIENCE))["messages"][-1]["content"]
+    content: str = (await up.until(turn, within=TIMEOUT))["messages"][-1]["content"]
     return content
 
 

@@ -19,7 +19,7 @@ from outrider.machine.agents.ide.debugging_port import fetch
 from outrider.machine.agents.provider_spec import BUILT_IN_DIRECTORY
 from tests.machine.agents.ide.desk import Desk
 from tests.machine.agents.machine import until
-from tests.rig.patience import eventually
+from tests.rig.waiting import eventually
 from tests.servers.server import free_port
 
 pytestmark = [pytest.mark.ide, pytest.mark.timeout(300)]

@@ -4,12 +4,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds within which anything that a test waits for has to happen."""
 
 
 async def eventually(
-    condition: Callable[[], bool | Awaitable[bool]], within: float = PATIENCE
+    condition: Callable[[], bool | Awaitable[bool]], within: float = TIMEOUT
 ) -> None:
     """Wait until `condition` holds; fail where it does not in time."""
     loop = asyncio.get_running_loop()
