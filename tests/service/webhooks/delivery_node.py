@@ -126,7 +126,7 @@ class DeliveryNode:
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and see to it that the queue looks."""
         self.clock.passes(seconds)
-        self.queue.wake()
+        self.queue.wake(await self.subscriptions.destinations(self.account_id))
 
     async def store(
         self, webhook_id: str, count: int, claimed_until: int = 0, body: bytes = b'{"event":"x"}'

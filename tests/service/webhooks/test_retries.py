@@ -339,7 +339,7 @@ async def test_prune_and_removal_take_small_batches(node: DeliveryNode, receiver
         history = [*await node.history(webhook.id), *await node.history(stays.id)]
         return all(delivery.status == "succeeded" for delivery in history)
 
-    node.queue.wake()
+    node.queue.wake([webhook.id, stays.id])
     await eventually(over)
     await node.subscriptions.remove(node.account_id, webhook.id)
     assert await node.history(webhook.id) == []

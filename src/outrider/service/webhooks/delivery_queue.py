@@ -5,7 +5,7 @@
 
 A claim is a lease: no other node attempts a claimed row until `claimed_until`, so the deliveries
 of a node that dies are attempted by another one after `CLAIM_SECONDS` at the latest. Between an
-attempt and its flush (about 50 ms) a crash loses the outcome, and the delivery is attempted again:
+attempt and its flush (about 100 ms) a crash loses the outcome, and the delivery is attempted again:
 at least once, never lost.
 
 A slow receiver must not delay others. A webhook has a few deliveries in flight at most, and a
@@ -17,7 +17,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -38,7 +38,7 @@ from outrider.service.webhooks.subscriptions import Subscriptions
 
 CLAIM_SECONDS: Final = 60.0
 
-_CLAIM_BATCH: Final = 500
+_CLAIM_BATCH: Final = 1000
 _CLAIM_BATCH_WHEN_FULL: Final = 8
 """Rows claimed at once while the bodies that wait here have too many bytes. They are of webhooks of
 which nothing waits: each has a few deliveries at a time here, however large they are."""
@@ -52,8 +52,11 @@ _PROMPT_MS: Final = 1000
 
 _MAX_PROMPT: Final = 100_000
 
-_FLUSH_INTERVAL: Final = 0.05
+_FLUSH_INTERVAL: Final = 0.1
 """Pause between two flushes of outcomes: many in one transaction cost little more than one."""
+
+_TIMER_ERROR: Final = 0.002
+"""Timers may end a little early. A look at the table then would be a claim, which is a write."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +76,7 @@ class DeliveryLimits(NamedTuple):
 
     in_flight: int = 1000
     in_flight_per_webhook: int = 8
-    waiting_per_webhook: int = 500
+    waiting_per_webhook: int = 1000
     waiting_bytes_per_webhook: int = 4 * 1024 * 1024
     waiting_bytes: int = 32 * 1024 * 1024
 
@@ -137,8 +140,7 @@ class DeliveryQueue:
         self._waiters: dict[str, Waiter] = {}
         self._wake_claim = asyncio.Event()
         self._flush_now = asyncio.Event()
-        self._next_due = float("inf")
-        self._more_due = False
+        self._look_at = 0.0
         self._age = Gauge(
             "outrider_webhook_queue_age_seconds",
             "How long the oldest due delivery has waited.",
@@ -210,11 +212,16 @@ class DeliveryQueue:
             for old in failed
         ]
         await deliveries.again(self._database, again)
-        self.wake()
+        self.wake({delivery.webhook_id for delivery in again})
 
-    def wake(self) -> None:
-        """Look for due deliveries now: some were stored that no node has claimed."""
-        self._wake_claim.set()
+    def wake(self, webhook_ids: Iterable[str]) -> None:
+        """Claim due deliveries now: some of these webhooks were stored that no node has claimed."""
+        for webhook_id in webhook_ids:
+            webhook = self._webhooks.get(webhook_id)
+            if webhook is not None and self._has_enough(webhook):
+                self._skipped.add(webhook_id)  # `_attempt_next` wakes when it has not any more
+            else:
+                self._wake_claim.set()
 
     async def run(self) -> None:
         """Claim, attempt and flush until cancelled; claims are released then."""
@@ -233,9 +240,11 @@ class DeliveryQueue:
             # Deliveries may have been appended while the database was awaited: these stay.
             del self._to_release[: len(released)]
         now = int(self._clock() * 1000)
-        if not self._more_due:
+        if now >= self._look_at * 1000:
             oldest, upcoming = await deliveries.due_times(self._database, now)
-            self._next_due = float("inf") if upcoming is None else upcoming / 1000
+            self._look_at = now / 1000 + self._poll_interval
+            if upcoming is not None:
+                self._look_at = min(self._look_at, upcoming / 1000)
             self._age.set(0 if oldest is None else (now - oldest) / 1000)
             if oldest is None:
                 return
@@ -244,7 +253,7 @@ class DeliveryQueue:
         }
         limit = _CLAIM_BATCH_WHEN_FULL if self._is_full else _CLAIM_BATCH
         until = now + int(CLAIM_SECONDS * 1000)
-        rows, self._more_due = await deliveries.claim(
+        rows, more_due = await deliveries.claim(
             self._database,
             now=now,
             until=until,
@@ -258,7 +267,7 @@ class DeliveryQueue:
                 self._claims[delivery.id] = until / 1000
             else:
                 self._add(delivery, body, until)
-        if self._more_due:
+        if more_due:
             self._age.set((now - (rows[0][0].next_attempt_at or now)) / 1000)
             self._wake_claim.set()
 
@@ -394,6 +403,7 @@ class DeliveryQueue:
             self._claims.pop(delivery.id, None)
             self._notify(delivery)
             if delivery.next_attempt_at is not None and delivery.next_attempt_at < soon:
+                self._look_at = min(self._look_at, delivery.next_attempt_at / 1000)
                 self._wake_claim.set()
         await self._outcomes.disable_failing()
 
@@ -411,8 +421,8 @@ class DeliveryQueue:
             await pause()
 
     async def _claim_pause(self) -> None:
-        wait = min(self._poll_interval, max(0.0, self._next_due - self._clock()))
-        await _wait(self._wake_claim, wait)
+        wait = self._look_at - self._clock() + _TIMER_ERROR
+        await _wait(self._wake_claim, min(self._poll_interval, max(0.0, wait)))
 
     async def _flush_pause(self) -> None:
         await _wait(self._flush_now, _FLUSH_INTERVAL)

@@ -154,7 +154,7 @@ class EventIntake:
         rows = await self._new_deliveries(event, now)
 
         def stored() -> None:
-            self._queue.wake()
+            self._queue.wake({row.webhook_id for row in rows})
             self._on_stored(account_id)
 
         return MachineEvent(event, rows, stored)
@@ -247,8 +247,7 @@ class EventIntake:
                 rows += await self._new_deliveries(event, now)
         ended = [pending.ended for pending in batch if pending.ended is not None]
         await deliveries.store(self._database, list(events.values()), rows, newest, ended)
-        if rows:
-            self._queue.wake()
+        self._queue.wake({row.webhook_id for row in rows})
         for account_id in {event.account_id for event in events.values()}:
             self._on_stored(account_id)
         for pending in batch:
