@@ -1,4 +1,4 @@
-import { QueryClient } from "@tanstack/react-query";
+import { notifyManager, QueryClient } from "@tanstack/react-query";
 import { ApiError } from "./client";
 import { LONGEST_WAIT_S } from "./rate-limit-wait";
 
@@ -8,6 +8,10 @@ function retry(failures: number, error: Error): boolean {
   if (error.status === 429) return failures < 5 && (error.retryAfter ?? 0) <= LONGEST_WAIT_S;
   return (error.status === 503 || error.status === 504) && failures < 2;
 }
+
+// An action is busy from the event that began it: after a timer, as is the default, an Escape that
+// follows at once would still close the dialog that is to show the result.
+notifyManager.setScheduler(queueMicrotask);
 
 export const queryClient = new QueryClient({
   defaultOptions: {
