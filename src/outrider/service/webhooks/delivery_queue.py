@@ -96,6 +96,9 @@ class _Webhook:
 class DeliveryQueue:
     """Attempts deliveries until they are completed.
 
+    It is long because a claim is one idea: claiming, renewing, releasing and dropping it must agree
+    on what this node may attempt.
+
     Args:
         delays: seconds before each retry.
         clock: seconds since the epoch.
