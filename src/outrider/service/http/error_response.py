@@ -1,4 +1,4 @@
-"""The headers of every response, and error responses outside the API.
+"""Error responses outside the API, and the security headers that `responses` adds to all.
 
 Outside the API are invalid HTTP, a wrong host, and a refused WebSocket.
 
