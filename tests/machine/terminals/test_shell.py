@@ -80,6 +80,17 @@ async def test_a_window_opens_while_a_command_runs(desk: Desk, tmp_path: Path) -
     assert (await running).output == "begun\nwent\n"
 
 
+async def test_a_window_opens_while_a_command_starts_its_shell(desk: Desk, tmp_path: Path) -> None:
+    marker = tmp_path / "go"
+    waiting = f"until [ -e {marker} ]; do sleep 0.02; done"
+    running = asyncio.create_task(desk.run(waiting))
+    await eventually(lambda: bool(desk.terminals.list().terminals))
+    await desk.window()
+    assert not running.done()
+    marker.touch()
+    await running
+
+
 async def test_people_and_the_api_use_the_same_shell(desk: Desk, tmp_path: Path) -> None:
     await desk.sit_down()
     await desk.enter("cd /; x=typed")

@@ -43,8 +43,6 @@ BACKGROUND_GRACE: Final = 0.25
 """Seconds for which a finished one-shot command's background processes may still add output."""
 
 _KILL_TIMEOUT: Final = 3.0
-_WINDOW_SECONDS: Final = 5.0
-"""Seconds for which opening a terminal waits for its shell."""
 
 _log = structlog.get_logger(__name__)
 
@@ -167,6 +165,8 @@ class NamedTerminal:
         self._shell: Shell | None = None
         self._is_closed = False
         self._lock = asyncio.Lock()
+        # Its own, so that a person who opens the terminal waits for no command.
+        self._starting = asyncio.Lock()
         self._waiting = 0
 
     @property
@@ -214,14 +214,11 @@ class NamedTerminal:
         Raises:
             ApiError: 409, the terminal was closed meanwhile; 500, the shell did not start.
         """
-        shell = self._shell
-        if shell is None or shell.ended or shell.window is None:
-            self._waiting += 1
-            try:
-                async with self._lock:
-                    shell = await self._running_shell(None)
-            finally:
-                self._waiting -= 1
+        self._waiting += 1
+        try:
+            shell = await self._running_shell(None)
+        finally:
+            self._waiting -= 1
         assert shell.window is not None
         return shell.window
 
@@ -232,20 +229,21 @@ class NamedTerminal:
             await self._shell.close()
 
     async def _running_shell(self, cwd: str | None) -> Shell:
-        """Return the shell, or start one; the caller holds the lock."""
-        if self._shell is not None:
-            if not self._shell.ended and not self._is_closed:
-                return self._shell
-            await self._shell.close()
-        self._check_open()
-        shell = Shell(self._tmux, self._name, cwd or str(Path.home()), self._capture)
-        await shell.start()
-        # `close` during the start saw no shell to kill: kill it here.
-        if self._is_closed:
-            await shell.close()
-        self._check_open()
-        self._shell = shell
-        return shell
+        """Return the shell; start one if none runs."""
+        async with self._starting:
+            if self._shell is not None:
+                if not self._shell.ended and not self._is_closed:
+                    return self._shell
+                await self._shell.close()
+            self._check_open()
+            shell = Shell(self._tmux, self._name, cwd or str(Path.home()), self._capture)
+            await shell.start()
+            # `close` during the start saw no shell to kill: kill it here.
+            if self._is_closed:
+                await shell.close()
+            self._check_open()
+            self._shell = shell
+            return shell
 
     def _check_open(self) -> None:
         if self._is_closed:
