@@ -3,7 +3,7 @@ import config from "./vite.config.ts";
 
 const path = (relative: string) => new URL(relative, import.meta.url).pathname;
 
-/** The kit alone, for `make screenshots`: the dashboard's own build does not have it. */
+/** The kit alone, for `make screenshots`: it is no part of the dashboard's own build. */
 export default mergeConfig(
   config,
   defineConfig({ build: { outDir: path("../.cache/kit"), rolldownOptions: { input: path("./kit.html") } } }),

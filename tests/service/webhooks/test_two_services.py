@@ -23,7 +23,7 @@ from tests.service.webhooks.test_subscriptions import subscriber
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.faults]
 
 WAITING = 300
-HEARD = 100
+RECEIVED = 100
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -41,13 +41,13 @@ async def test_each_delivery_is_sent_once(sites: list[Site], receiver: Receiver)
     webhook = await me.create_webhook(receiver.url, "agent:generating_started")
     machine = await me.owner.machine()
     await _store(sites[0], me.owner.id, webhook["id"])
-    for _ in range(HEARD):
+    for _ in range(RECEIVED):
         await me.report_event(machine)
-    await eventually(lambda: len(receiver.requests) >= WAITING + HEARD, within=30)
+    await eventually(lambda: len(receiver.requests) >= WAITING + RECEIVED, within=30)
     for site in sites:
         await site.stop()  # now none can come any more
     attempts = Counter(request.headers["X-Service-Delivery"] for request in receiver.requests)
-    assert len(attempts) == WAITING + HEARD
+    assert len(attempts) == WAITING + RECEIVED
     assert set(attempts.values()) == {1}
 
 

@@ -196,7 +196,7 @@ class MachineLink:
     """The protocol state of a machine's link.
 
     Longer than other classes, for one idea: a move concerns the connection before and the one
-    after it at once, so their states cannot be told apart.
+    after it at once, so their states cannot be separated.
 
     Args:
         outbox: what waits to be sent.

@@ -53,7 +53,7 @@ CLOSE: Final = (b"connection", b"close")
 
 @dataclass(frozen=True)
 class Timeouts:
-    """The timeouts of a connection. Both rates are 1 KB/s, that of a bad mobile connection.
+    """The timeouts of a connection. Both rates are those of a bad mobile connection.
 
     Attributes:
         request: seconds between two checks of a request. Each of head and body may take as long

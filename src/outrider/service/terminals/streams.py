@@ -150,7 +150,7 @@ class MachineTerminals:
 
     def end(self, code: int, reason: str) -> None:
         """Close all streams: the socket has ended."""
-        # Emptied first: a viewer that is told may close its stream at once.
+        # Emptied first: a viewer may close its stream as soon as it is notified.
         viewers, self._viewers = self._viewers, {}
         self.streams = TerminalStreams(is_machine=False)
         for viewer in viewers.values():
